@@ -1,0 +1,47 @@
+# The project's commands. The first one that needs it makes .venv and fetches the engine (see scripts/setup.py).
+# Choose the interpreter with `make setup PYTHON=python3.12`; pass options on with `make demo ARGS="--keep"`.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+CANDIDATES := python3 python3.13 python3.12 python3.11 python3.14 python
+PYTHON ?= $(firstword $(foreach name,$(CANDIDATES),$(shell \
+	$(name) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(name))))
+BIN := .venv/bin
+SOURCES := primitives abci_app da_layer storage training node localnet outerstep tests scripts benchmarks
+ARGS ?=
+
+.PHONY: help setup demo test check format up clean distclean
+
+help: ## List these targets
+	@echo "make <target>:"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
+
+setup: ## Make .venv with pinned packages and fetch CometBFT; does nothing when that is done
+	@if [ -z "$(PYTHON)" ]; then \
+		echo "No Python of version 3.11 or later was found (looked for: $(CANDIDATES))." >&2; \
+		echo "Install one together with its venv module, or name it: make setup PYTHON=/path/to/python3.12" >&2; exit 1; fi
+	@"$(PYTHON)" scripts/setup.py
+
+demo: setup ## Four nodes, four workers, one paid training job on real text; writes build/demo.json (ARGS="--keep" leaves it up)
+	@$(BIN)/python -m localnet.demo $(ARGS)
+
+test: setup ## Run all tests (ARGS="tests/storage -k resume" for some of them)
+	@$(BIN)/pytest $(ARGS)
+
+check: setup ## Format, lint, types, import rules
+	@echo "== format"; $(BIN)/ruff format --check .
+	@echo "== lint"; $(BIN)/ruff check .
+	@echo "== types"; $(BIN)/mypy && $(BIN)/mypy --strict scripts/setup.py
+	@echo "== import rules"; $(BIN)/lint-imports
+
+format: setup ## Reformat the code and mend what ruff can mend
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+up: setup ## A local network of four nodes that runs until Ctrl-C
+	@$(BIN)/outerstep localnet up --nodes 4 $(ARGS)
+
+clean: ## Remove what tests and the demo left (build/ and tool caches)
+	rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean ## The same, and .venv
+	rm -rf .venv

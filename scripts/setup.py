@@ -19,7 +19,10 @@ PYTHON: Final = VENV / "bin" / "python"
 UV: Final = VENV / "bin" / "uv"
 STAMP: Final = VENV / "outerstep-setup"
 INPUTS: Final = ("pyproject.toml", "constraints.txt", "scripts/setup.py")
-NETWORK_HINT: Final = "Is the network up, and does a proxy need to be set? Running the same command again continues where this one stopped."
+NETWORK_HINT: Final = (
+    "Is the network up, and does a proxy need to be set? "
+    "Running the same command again continues where this one stopped."
+)
 
 
 class SetupFailed(Exception):

@@ -7,13 +7,14 @@ at least ceil(3 k stake / total) rows, so that any members with a third of the s
 """
 
 import hashlib
+import re
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from primitives.encoding import encode
-from primitives.hashing import tagged_hash
+from primitives.hashing import HASH_BYTES, tagged_hash
 
 MAX_BLOB_BYTES: Final = 128 * 1024 * 1024
 BLOB_VERSION: Final = 1
@@ -22,6 +23,8 @@ CODECS: Final = ("rs8", "isal")
 MAX_ROWS: Final = 255
 """Both codecs work over GF(2^8)."""
 DEFAULT_DATA_ROWS: Final = 32
+ROW_ALIGNMENT_BYTES: Final = 64
+_NAMESPACE = re.compile(r"[a-z0-9/\-_.]{1,64}")
 
 
 class BlobHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -104,6 +107,36 @@ class Certificate(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
     promise: BlobPromise
     attestations: tuple[Attestation, ...]
+
+
+def row_size_for(size: int, k: int) -> int:
+    """Bytes of each row of a blob of `size` bytes in `k` data rows: ceil(size / k), rounded up to a multiple of 64."""
+    return -(-size // (k * ROW_ALIGNMENT_BYTES)) * ROW_ALIGNMENT_BYTES
+
+
+def check_header(header: BlobHeader) -> None:
+    """Whether `header` could belong to a blob at all; says nothing about its rows.
+
+    Raises: ValueError that names the field which is out of its form.
+    """
+    if header.version != BLOB_VERSION:
+        raise ValueError(f"blob version is {header.version}; this network has {BLOB_VERSION}")
+    if header.codec not in CODECS:
+        raise ValueError(f"codec is {header.codec!r}; it should be one of {', '.join(CODECS)}")
+    if not 1 <= header.k <= header.n <= MAX_ROWS:
+        raise ValueError(f"k is {header.k} and n is {header.n}; 1 <= k <= n <= {MAX_ROWS} should hold")
+    if not 1 <= header.size <= MAX_BLOB_BYTES:
+        raise ValueError(f"blob size is {header.size}; it should be 1 to {MAX_BLOB_BYTES} bytes")
+    if header.row_size != row_size_for(header.size, header.k):
+        raise ValueError(f"row size is {header.row_size}; it should be {row_size_for(header.size, header.k)}")
+    if len(header.rows_root) != HASH_BYTES:
+        raise ValueError(f"rows root has {len(header.rows_root)} bytes; it should have {HASH_BYTES}")
+
+
+def check_namespace(namespace: str) -> None:
+    """Raises: ValueError unless `namespace` is 1 to 64 characters of a-z 0-9 / - _ and dot."""
+    if not _NAMESPACE.fullmatch(namespace):
+        raise ValueError(f"namespace {namespace[:80]!r} should be 1 to 64 characters of a-z 0-9 / - _ .")
 
 
 def row_counts(k: int, members: Sequence[ServiceMember]) -> list[int]:

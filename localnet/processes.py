@@ -3,16 +3,20 @@
 A process is named by its id together with its start time, because ids are reused.
 """
 
+import contextlib
 import ctypes
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 import psutil
+
+_LIBC = ctypes.CDLL(None)
 
 
 class ProcessName(msgspec.Struct, frozen=True):
@@ -38,16 +42,14 @@ class ProcessName(msgspec.Struct, frozen=True):
         return process
 
 
-def spawn(
-    command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None
-) -> subprocess.Popen[bytes]:
+def spawn(command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None) -> psutil.Popen:
     """Start `command` in a session of its own (Ctrl-C does not reach it) with its output appended to `log`.
 
     On Linux the system ends it when the thread that called this ends, even by SIGKILL.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
-        return subprocess.Popen(
+        return psutil.Popen(
             [str(word) for word in command],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -69,35 +71,53 @@ def descendants(process: psutil.Process) -> list[psutil.Process]:
 def kill_tree(process: psutil.Process) -> None:
     """SIGKILL `process` and all below it, the parent first so that it restarts nothing."""
     below = descendants(process)
-    for victim in (process, *below, *descendants(process)):
+    kill(process)
+    for victim in below:
+        below += [child for child in descendants(victim) if child not in below]
         kill(victim)
-    psutil.wait_procs([process, *below], timeout=10)
+    wait_gone([process, *below], timeout_s=10)
 
 
 def kill(process: psutil.Process) -> None:
     """SIGKILL; nothing when it is gone already."""
-    try:
+    with contextlib.suppress(psutil.NoSuchProcess):
         process.kill()
-    except psutil.NoSuchProcess:
-        return
 
 
 def stop_trees(processes: Sequence[psutil.Process], *, grace_s: float = 15.0) -> None:
     """Ask all of them to end (SIGTERM), wait, then kill what is left of them and of all that was below them."""
     below = [child for process in processes for child in descendants(process)]
     for process in processes:
-        try:
+        with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(signal.SIGTERM)
-        except psutil.NoSuchProcess:
-            continue
-    psutil.wait_procs(processes, timeout=grace_s)
-    for process in processes:
-        below += descendants(process)
-    for survivor in (*processes, *below):
-        kill(survivor)
-    psutil.wait_procs([*processes, *below], timeout=10)
+    for process in wait_gone(processes, timeout_s=grace_s):
+        kill_tree(process)
+    for survivor in wait_gone(below, timeout_s=1.0):
+        kill_tree(survivor)
+
+
+def wait_gone(processes: Sequence[psutil.Process], *, timeout_s: float) -> list[psutil.Process]:
+    """Wait until the processes have ended, reaping those that are our own children. Returns those still alive.
+
+    A zombie counts as gone: where process 1 does not reap orphans they stay zombies for ever.
+    """
+    deadline = time.monotonic() + timeout_s
+    alive = [process for process in processes if not _is_gone(process)]
+    while alive and time.monotonic() < deadline:
+        time.sleep(0.05)
+        alive = [process for process in alive if not _is_gone(process)]
+    return alive
+
+
+def _is_gone(process: psutil.Process) -> bool:
+    if isinstance(process, psutil.Popen):
+        return process.poll() is not None
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _end_with_parent() -> None:
     """In the new process, before it becomes `command`: PR_SET_PDEATHSIG, see prctl(2)."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+    _LIBC.prctl(1, signal.SIGTERM)

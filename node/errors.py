@@ -1,0 +1,78 @@
+"""What can go wrong between a client, a node and its engine.
+
+NodeError
++-- NodeUnreachable      no answer: not running, wrong address, network
++-- RpcError             an answer that says no: JSON-RPC code and message
++-- TransactionFailed    the chain refused a transaction, or it can no longer be included
++-- TransactionPending   not committed within the time given; it may still be
++-- ProofError           an answer that the block header does not vouch for
++-- SetupError           a node that cannot start: configuration, keys, ports, paths, engine
+"""
+
+from typing import Final
+
+PARSE_ERROR: Final = -32700
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+INVALID_PARAMS: Final = -32602
+INTERNAL_ERROR: Final = -32603
+NOT_READY: Final = -32001
+"""The engine or the application does not answer (starting, restarting, catching up)."""
+RATE_LIMITED: Final = -32002
+MEMPOOL_FULL: Final = -32003
+NOT_FOUND: Final = -32004
+FORBIDDEN: Final = -32005
+
+NOT_INCLUDED: Final = 0
+"""`TransactionFailed.code` of a transaction that was never included and never will be."""
+
+
+class NodeError(Exception):
+    """Base of all of them."""
+
+
+class NodeUnreachable(NodeError):
+    """No answer from a node."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(
+            f"no answer from {url}: {reason}. Is the node running (outerstep node start), and is this its address?"
+        )
+        self.url = url
+        self.reason = reason
+
+
+class RpcError(NodeError):
+    """The node answered with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"{message} (code {code})")
+        self.code = code
+        self.message = message
+
+
+class TransactionFailed(NodeError):
+    """Refused by the rules (`code` as in abci_app.errors), or code 0: not included before its last valid height."""
+
+    def __init__(self, code: int, log: str, *, tx_hash: bytes = b"", height: int = 0) -> None:
+        super().__init__(f"transaction {tx_hash.hex()[:16]} failed with code {code}: {log}")
+        self.code = code
+        self.log = log
+        self.tx_hash = tx_hash
+        self.height = height
+
+
+class TransactionPending(NodeError):
+    """Sent, yet not in a block within the time given; ask for `tx_hash` later, or submit the same bytes again."""
+
+    def __init__(self, tx_hash: bytes) -> None:
+        super().__init__(f"transaction {tx_hash.hex()} is not in a block within the time given; it may still come")
+        self.tx_hash = tx_hash
+
+
+class ProofError(NodeError):
+    """The answer does not follow from the app hash in the block header."""
+
+
+class SetupError(NodeError):
+    """A node cannot be made or started; the message says what to do."""

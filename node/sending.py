@@ -1,0 +1,210 @@
+"""Getting a transaction into a block exactly once, whatever the node or the network does in between.
+
+Rules: the bytes are signed once and only these bytes are sent again; messages are signed anew only when the earlier
+bytes can never apply any more (their nonce is used up by another transaction). Nonces are counted here, so several
+sends may be under way at once.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from abci_app.errors import WrongNonce
+from abci_app.messages import Message
+from abci_app.transactions import TxBody, sign_transaction, tx_hash
+from abci_app.work import minimum_fee
+from node import errors
+from node.errors import NodeUnreachable, RpcError, TransactionFailed, TransactionPending
+from node.rpc_types import TxStatus
+from primitives.keys import PrivateKey
+
+if TYPE_CHECKING:
+    from node.client import Client
+
+VALID_BLOCKS: Final = 200
+"""How many blocks ahead a transaction stays valid."""
+RESEND_S: Final = 2.0
+RETRY_S: Final = 0.3
+MAX_SIGNINGS: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class SignedTransaction:
+    """Ready to send; write it down first where a crash must not lose track of it."""
+
+    data: bytes
+    hash: bytes
+    nonce: int
+    valid_until_height: int
+
+
+@dataclass(frozen=True, slots=True)
+class TxResult:
+    """Of a transaction in a block (or, when not waited for, in the mempool: `height` is 0 and `ids` empty)."""
+
+    hash: bytes
+    height: int
+    code: int
+    log: str
+    ids: tuple[int, ...]
+
+
+class Sender:
+    """Signs and sends for one key. Safe for concurrent use within one event loop."""
+
+    def __init__(self, client: "Client", key: PrivateKey) -> None:
+        self._client = client
+        self._key = key
+        self._lock = asyncio.Lock()
+        self._next_nonce: int | None = None
+        self._in_flight: dict[int, SignedTransaction] = {}
+
+    async def build(self, messages: Sequence[Message], *, fee: int | None = None) -> SignedTransaction:
+        """Sign with the next nonce, without sending. The nonce counts as taken."""
+        async with self._lock:
+            signed = await self._sign(messages, fee)
+            self._take(signed)
+            return signed
+
+    async def send(self, messages: Sequence[Message], *, wait: bool, timeout_s: float, fee: int | None) -> TxResult:
+        """Sign and send; see `Client.send`."""
+        deadline = time.monotonic() + timeout_s
+        for _ in range(MAX_SIGNINGS):
+            async with self._lock:
+                signed = await self._sign(messages, fee)
+                try:
+                    accepted = await self._broadcast(signed, deadline)
+                except NodeUnreachable:
+                    self._next_nonce = None
+                    raise
+                if accepted:
+                    self._take(signed)
+                else:
+                    self._next_nonce = None
+            if accepted:
+                if not wait:
+                    return TxResult(hash=signed.hash, height=0, code=0, log="", ids=())
+                result = await self._wait(signed, deadline)
+                if result is not None:
+                    return result
+        raise TransactionFailed(WrongNonce.code, "others keep using this account's nonces")
+
+    async def submit(self, signed: SignedTransaction, *, wait: bool, timeout_s: float) -> TxResult:
+        """Send these very bytes (again); see `Client.submit`."""
+        deadline = time.monotonic() + timeout_s
+        if not await self._broadcast(signed, deadline):
+            raise TransactionFailed(WrongNonce.code, "another transaction used its nonce", tx_hash=signed.hash)
+        if not wait:
+            return TxResult(hash=signed.hash, height=0, code=0, log="", ids=())
+        result = await self._wait(signed, deadline)
+        if result is None:
+            raise TransactionFailed(WrongNonce.code, "another transaction used its nonce", tx_hash=signed.hash)
+        return result
+
+    def _take(self, signed: SignedTransaction) -> None:
+        self._in_flight[signed.nonce] = signed
+        self._next_nonce = max(self._next_nonce or 0, signed.nonce + 1)
+
+    async def _sign(self, messages: Sequence[Message], fee: int | None) -> SignedTransaction:
+        params = await self._client.params()
+        if self._next_nonce is None:
+            account = await self._client.account(self._key.address)
+            self._in_flight = {n: signed for n, signed in self._in_flight.items() if n >= account.nonce}
+            nonce = account.nonce
+            while nonce in self._in_flight:
+                nonce += 1
+            self._next_nonce = nonce
+        height = await self._client.height()
+        self._in_flight = {n: sent for n, sent in self._in_flight.items() if sent.valid_until_height >= height}
+        valid_until = height + VALID_BLOCKS
+        body = TxBody(
+            chain_id=await self._client.chain_id(),
+            nonce=self._next_nonce,
+            fee=minimum_fee(messages, params) if fee is None else fee,
+            valid_until_height=valid_until,
+            messages=tuple(messages),
+        )
+        data = sign_transaction(body, self._key)
+        return SignedTransaction(data=data, hash=tx_hash(data), nonce=body.nonce, valid_until_height=valid_until)
+
+    async def _broadcast(self, signed: SignedTransaction, deadline: float) -> bool:
+        """Until the node takes the bytes. False: their nonce is used up by another transaction.
+
+        Raises: TransactionFailed when the rules refuse them, NodeUnreachable or RpcError when time runs out.
+        """
+        while True:
+            problem: Exception
+            try:
+                answer = await self._client.broadcast(signed.data)
+                if answer.code == 0:
+                    return True
+                if answer.code != WrongNonce.code:
+                    raise TransactionFailed(answer.code, answer.log, tx_hash=signed.hash)
+                if await self._nonce_is_used(signed):
+                    return (await self._client.tx(signed.hash)).status == "committed"
+                await self._resend_earlier(signed)
+                problem = TransactionFailed(answer.code, answer.log, tx_hash=signed.hash)
+            except NodeUnreachable as error:
+                problem = error
+            except RpcError as error:
+                if error.code not in (errors.NOT_READY, errors.MEMPOOL_FULL, errors.RATE_LIMITED):
+                    raise
+                problem = error
+            if time.monotonic() + RETRY_S >= deadline:
+                raise problem
+            await asyncio.sleep(RETRY_S)
+
+    async def _resend_earlier(self, signed: SignedTransaction) -> None:
+        """Fill the gap before `signed`: the node may have dropped what was sent before it."""
+        height = await self._client.height()
+        for nonce in sorted(n for n in self._in_flight if n < signed.nonce):
+            if self._in_flight[nonce].valid_until_height > height:
+                await self._client.broadcast(self._in_flight[nonce].data)
+
+    async def _nonce_is_used(self, signed: SignedTransaction) -> bool:
+        return (await self._client.account(self._key.address)).nonce > signed.nonce
+
+    async def _wait(self, signed: SignedTransaction, deadline: float) -> TxResult | None:
+        """The result once it is in a block; None when another transaction used the nonce."""
+        while True:
+            remaining = deadline - time.monotonic()
+            try:
+                height = await self._client.height()
+                status = await self._client.tx(signed.hash, wait_s=max(0.0, min(RESEND_S, remaining)))
+                if status.status == "committed" and status.code != WrongNonce.code:
+                    return self._finish(signed, status)
+                if await self._nonce_is_used(signed):
+                    status = await self._client.tx(signed.hash)
+                    if status.status == "committed" and status.code != WrongNonce.code:
+                        return self._finish(signed, status)
+                    self._forget(signed)
+                    return None
+                if height > signed.valid_until_height:
+                    self._forget(signed)
+                    log = f"not in a block up to its last valid height {signed.valid_until_height}"
+                    raise TransactionFailed(errors.NOT_INCLUDED, log, tx_hash=signed.hash)
+                if remaining > 0:
+                    await self._send_again(signed)
+            except (NodeUnreachable, RpcError):
+                if remaining > 0:
+                    await asyncio.sleep(RETRY_S)
+            if remaining <= 0:
+                raise TransactionPending(signed.hash)
+
+    async def _send_again(self, signed: SignedTransaction) -> None:
+        answer = await self._client.broadcast(signed.data)
+        if answer.code == WrongNonce.code:
+            await self._resend_earlier(signed)
+            await asyncio.sleep(RETRY_S)
+
+    def _finish(self, signed: SignedTransaction, status: TxStatus) -> TxResult:
+        self._in_flight.pop(signed.nonce, None)
+        if status.code != 0:
+            raise TransactionFailed(status.code, status.log, tx_hash=signed.hash, height=status.height)
+        return TxResult(hash=signed.hash, height=status.height, code=0, log=status.log, ids=status.ids)
+
+    def _forget(self, signed: SignedTransaction) -> None:
+        self._in_flight.pop(signed.nonce, None)
+        self._next_nonce = None

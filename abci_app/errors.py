@@ -92,10 +92,6 @@ class InsufficientFunds(InvalidTransaction):
         super().__init__(f"needs {need} x 10^-6 token; the account has {have}")
 
 
-class SupplyOverflow(InvalidTransaction):
-    code = 23
-
-
 # --- stake and services -------------------------------------------------------------------------------------------
 class UnknownValidator(InvalidTransaction):
     code = 40
@@ -130,6 +126,12 @@ class ValidatorJailed(InvalidTransaction):
 
 class ServiceKeyTaken(InvalidTransaction):
     code = 47
+
+
+class ConsensusKeyTaken(InvalidTransaction):
+    """The consensus key is, or was, another validator's: keys are never used twice."""
+
+    code = 48
 
 
 class UnknownWorker(InvalidTransaction):
@@ -227,6 +229,38 @@ class AlreadyScored(InvalidTransaction):
 
 class WrongBase(InvalidTransaction):
     code = 78
+
+
+class JobKeyUsed(InvalidTransaction):
+    """The idempotency key belongs to a job with other terms."""
+
+    code = 79
+
+
+class PhaseOver(InvalidTransaction):
+    code = 80
+
+    def __init__(self, *, height: int, deadline: int) -> None:
+        super().__init__(f"this is height {height}; the phase took messages until height {deadline}")
+
+
+class BadScores(InvalidTransaction):
+    """Not one score for each revealed worker."""
+
+    code = 81
+
+
+class BadRejection(InvalidTransaction):
+    """A rejected worker is not in the round's frozen set."""
+
+    code = 82
+
+
+class TooManySamples(InvalidTransaction):
+    code = 83
+
+    def __init__(self, *, got: int, limit: int) -> None:
+        super().__init__(f"{got} samples; the job allows {limit} in one round")
 
 
 # --- data availability --------------------------------------------------------------------------------------------

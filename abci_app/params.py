@@ -8,11 +8,14 @@ from typing import Any, Final
 
 import msgspec
 
+from abci_app.errors import MalformedMessage
+from abci_app.forms import check_url
 from primitives.amounts import MAX_AMOUNT, MICRO_PER_TOKEN, PPM, AmountError, check_amount
 from primitives.keys import KeyFormatError, parse_address
 
 STAKE_PER_POWER: Final = MICRO_PER_TOKEN
 """Bonded micro-token per unit of CometBFT voting power."""
+MAX_VALIDATORS: Final = 200
 
 
 class GenesisError(ValueError):
@@ -27,6 +30,8 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     max_block_work: int = 2_000_000
     """Work that one block may hold; see abci_app.work."""
     min_validator_bond: int = 10 * MICRO_PER_TOKEN
+    max_validators: int = 100
+    """The validators with the most stake take part in consensus; at most 200, so that the rows of a blob fit."""
     min_worker_bond: int = 10 * MICRO_PER_TOKEN
     unbonding_blocks: int = 100
     slash_double_sign_ppm: int = 50_000
@@ -60,6 +65,14 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
                 raise ValueError(f"params.{name} is {value!r}; it should be a whole number above 0")
             if name.endswith("_ppm") and value > PPM:
                 raise ValueError(f"params.{name} is {value}; it should be at most {PPM}")
+        if self.min_validator_bond < STAKE_PER_POWER:
+            raise ValueError(
+                f"params.min_validator_bond should be at least {STAKE_PER_POWER}: less has no voting power"
+            )
+        if self.max_validators > MAX_VALIDATORS:
+            raise ValueError(f"params.max_validators should be at most {MAX_VALIDATORS}")
+        if self.attest_quorum_ppm <= PPM // 2:
+            raise ValueError("params.attest_quorum_ppm should be above one half, or two states could both settle")
 
 
 class GenesisAccount(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,6 +117,10 @@ def parse_genesis(app_state: bytes) -> Genesis:
 
 def _check_genesis(genesis: Genesis) -> None:
     supply = 0
+    if len(genesis.validators) > genesis.params.max_validators:
+        raise ValueError(
+            f"{len(genesis.validators)} validators; params.max_validators is {genesis.params.max_validators}"
+        )
     _refuse_duplicates("accounts", [account.address for account in genesis.accounts])
     for account in genesis.accounts:
         parse_address(account.address)
@@ -122,7 +139,18 @@ def _check_genesis(genesis: Genesis) -> None:
             text = getattr(validator, name)
             if len(bytes.fromhex(text)) not in ((32,) if name == "consensus_key" else (0, 32)):
                 raise ValueError(f"{name} of {validator.operator} should be 32 bytes in hex")
+        _check_service(validator)
     check_amount(supply, name="the supply (all balances and bonds)")
+
+
+def _check_service(validator: GenesisValidator) -> None:
+    if bool(validator.service_key) != bool(validator.url):
+        raise ValueError(f"{validator.operator} should have both service_key and url, or neither")
+    if validator.url:
+        try:
+            check_url(validator.url)
+        except MalformedMessage as error:
+            raise ValueError(f"url of {validator.operator}: {error}") from error
 
 
 def _refuse_duplicates(name: str, values: list[Any]) -> None:

@@ -67,6 +67,8 @@ class Job(_Record, frozen=True):
     """Index of the last settled round; -1: none."""
     state_root: Hash32
     """State root after that round (the genesis root before any)."""
+    void_rounds: int = 0
+    """Void rounds in a row; at `max_void_rounds` the job is cancelled."""
 
 
 class Member(_Record, frozen=True):
@@ -100,6 +102,9 @@ class Round(_Record, frozen=True):
     """Members at opening, sorted."""
     closed_height: int = 0
     void_reason: str = ""
+    """Empty unless void: too_few_commits, too_few_reveals, too_few_included, no_scorers, no_quorum, too_few_usable."""
+    included: tuple[Address, ...] = ()
+    """The frozen set: workers whose blobs make the next state, sorted. Empty before the aggregate phase."""
 
 
 class Submission(_Record, frozen=True):
@@ -128,6 +133,10 @@ class ScoreSheet(_Record, frozen=True):
     round_index: int
     scorer: Address
     scores: tuple[tuple[Address, int], ...] = ()
+    """Empty: attested without having scored."""
+    state_root: Hash32 = b""
+    """Empty until attested."""
+    rejected: tuple[Address, ...] = ()
 
 
 class WorkerOutcome(_Record, frozen=True):
@@ -159,7 +168,7 @@ class Settlement(_Record, frozen=True):
 
 
 class Blob(_Record, frozen=True):
-    """A certified blob. Keyed by commitment; kept (small) after its rows are pruned."""
+    """A certified blob. Keyed by (commitment, publisher, SHA-256 of the namespace); kept after its rows are pruned."""
 
     header: BlobHeader
     namespace: str

@@ -55,24 +55,62 @@ class Marker(msgspec.Struct, frozen=True, array_like=True):
 
 
 class IdRecord(msgspec.Struct, frozen=True, array_like=True):
+    """What an idempotency key stands for."""
+
     id: int
+    terms_hash: bytes = b""
+    """Of the message that used the key first: a retry must say the same."""
+
+
+class ConsensusKey(msgspec.Struct, frozen=True, array_like=True):
+    """Whose consensus key it is, for ever: keys of removed validators are never free again."""
+
+    operator: bytes
+    key: bytes
+
+
+class ServiceKey(msgspec.Struct, frozen=True, array_like=True):
+    """Whose service key it is, for ever."""
+
+    operator: bytes
+
+
+class Power(msgspec.Struct, frozen=True, array_like=True):
+    """Voting power of a consensus key as CometBFT has last been told, above 0."""
+
+    power: int
 
 
 ACCOUNTS: Final = Table("account", records.Account)
 VALIDATORS: Final = Table("validator", records.Validator)
+ACTIVE_VALIDATORS: Final = Table("validator_active", Marker)
+"""(operator) of validators that are not jailed and have the minimum bond: candidates for consensus."""
+CONSENSUS_KEYS: Final = Table("consensus_key", ConsensusKey)
+"""CometBFT's address of the key (first 20 bytes of its SHA-256) -> operator and key."""
+SERVICE_KEYS: Final = Table("service_key", ServiceKey)
+"""service key -> operator that registered it first."""
+POWERS: Final = Table("power", Power)
+"""consensus key -> power in CometBFT's validator set."""
 UNBONDINGS: Final = Table("unbonding", records.Unbonding)
 WORKERS: Final = Table("worker", records.Worker)
 JOBS: Final = Table("job", records.Job)
 JOB_KEYS: Final = Table("job_key", IdRecord)
 """(owner, idempotency key) -> job id."""
 OPEN_JOBS: Final = Table("job_open", Marker)
-"""Jobs whose rounds the end of every block looks at: (job id)."""
+"""(job id) of jobs that are open or closing."""
+DUE_JOBS: Final = Table("job_due", Marker)
+"""(height, job id): the end of the block at that height looks at the job: a deadline has passed, or something happened
+that may end a phase early. An entry that has nothing to do any more is harmless."""
 MEMBERS: Final = Table("member", records.Member)
+ACTIVE_MEMBERS: Final = Table("member_active", Marker)
+"""(job id, worker) of members that are expected in the next round."""
 ROUNDS: Final = Table("round", records.Round)
 SUBMISSIONS: Final = Table("submission", records.Submission)
 SCORE_SHEETS: Final = Table("score", records.ScoreSheet)
 SETTLEMENTS: Final = Table("settlement", records.Settlement)
 BLOBS: Final = Table("blob", records.Blob)
+"""(commitment, publisher, SHA-256 of the namespace). A commitment follows from the content alone, so anyone may copy a
+public blob; a copier's record must not stand in the publisher's way. Look blobs up by the prefix of the commitment."""
 SERVICE_SETS: Final = Table("service_set", ServiceSet)
 DEALS: Final = Table("deal", records.Deal)
 DEAL_KEYS: Final = Table("deal_key", IdRecord)
@@ -87,12 +125,18 @@ TABLES: Final[dict[str, Table[msgspec.Struct]]] = {
     for table in (
         ACCOUNTS,
         VALIDATORS,
+        ACTIVE_VALIDATORS,
+        CONSENSUS_KEYS,
+        SERVICE_KEYS,
+        POWERS,
         UNBONDINGS,
         WORKERS,
         JOBS,
         JOB_KEYS,
         OPEN_JOBS,
+        DUE_JOBS,
         MEMBERS,
+        ACTIVE_MEMBERS,
         ROUNDS,
         SUBMISSIONS,
         SCORE_SHEETS,

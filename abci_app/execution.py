@@ -1,0 +1,162 @@
+"""What a block does to the state: begin, each transaction, end; and what CheckTx can say before there is a block.
+
+Everything here is a function of state and block. A refused transaction leaves no trace but its fee and nonce, and those
+only when a fee is due: valid signature, right nonce, affordable fee. Anything but InvalidTransaction that comes out of
+here is a bug, and stops the node rather than fork the chain.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from abci_app import tables
+from abci_app.block import BlockContext, EndOfBlock, Event, Evidence, Receipt
+from abci_app.errors import (
+    CODE_OK,
+    Expired,
+    FeeTooLow,
+    InsufficientFunds,
+    InvalidTransaction,
+    MalformedTransaction,
+    TooMuchWork,
+    WrongChain,
+    WrongNonce,
+)
+from abci_app.forms import check_form
+from abci_app.genesis import write_genesis
+from abci_app.ledger import account_of, burn, debit, params_of
+from abci_app.params import Genesis, Params
+from abci_app.rules import stake, validators
+from abci_app.rules.handlers import HANDLERS
+from abci_app.state import Branch, ReadableState
+from abci_app.transactions import Transaction, TxBody, check_signature, decode_transaction
+from abci_app.work import total_work
+from primitives.amounts import MAX_AMOUNT
+from primitives.encoding import encode
+
+PENDING_WINDOW: Final = 64
+"""CheckTx sees committed nonces only, so it lets this many transactions of one account wait at a time."""
+MAX_LOG_CHARACTERS: Final = 400
+
+
+def init_genesis(branch: Branch, genesis: Genesis) -> None:
+    """Write the first state into an empty branch."""
+    write_genesis(branch, genesis)
+
+
+def begin_block(branch: Branch, block: BlockContext, evidence: Sequence[Evidence]) -> list[Event]:
+    """Before the transactions: punish double signatures."""
+    return stake.punish(branch, evidence)
+
+
+def check_transaction(state: ReadableState, tx: bytes, *, chain_id: str, height: int, recheck: bool) -> Receipt:
+    """Whether `tx` may wait in the mempool: everything that costs little first, the signature last.
+
+    `height` is that of the next block. Nonces up to PENDING_WINDOW ahead of the committed one pass, since earlier
+    transactions of the account may be waiting. `recheck`: form and signature were found good before and are skipped.
+    """
+    work = 0
+    try:
+        envelope, body = decode_transaction(tx)
+        params = params_of(state)
+        work = _check_body(body, params, chain_id, height, form_known_good=recheck)
+        account = account_of(state, envelope.sender)
+        if not account.nonce <= body.nonce < account.nonce + PENDING_WINDOW:
+            raise WrongNonce(got=body.nonce, want=account.nonce)
+        if account.balance < body.fee:
+            raise InsufficientFunds(need=body.fee, have=account.balance)
+        if not recheck:
+            check_signature(envelope)
+    except InvalidTransaction as error:
+        return _refusal(error, work, 0)
+    return Receipt(code=CODE_OK, work_wanted=work)
+
+
+def execute_transaction(
+    branch: Branch, tx: bytes, block: BlockContext, *, signature_known_good: bool = False
+) -> Receipt:
+    """Apply `tx` to `branch`, whole or not at all; exactly one receipt whatever the bytes are.
+
+    `signature_known_good`: CheckTx has verified just these bytes.
+    """
+    work = 0
+    try:
+        envelope, body = decode_transaction(tx)
+        work = _check_body(body, params_of(branch), block.chain_id, block.height, form_known_good=False)
+        _charge(branch, envelope, body, signature_known_good=signature_known_good)
+    except InvalidTransaction as error:
+        return _refusal(error, work, 0)
+    own = Branch(branch)
+    try:
+        ids, events = _apply_messages(own, body, envelope.sender, block)
+    except InvalidTransaction as error:
+        return _refusal(error, work, work)
+    own.merge_into(branch)
+    return Receipt(code=CODE_OK, data=encode(ids), work_wanted=work, work_used=work, events=tuple(events))
+
+
+def end_block(branch: Branch, block: BlockContext) -> EndOfBlock:
+    """After the transactions: whatever is past its height, then stakes as CometBFT and the services must see them."""
+    events: list[Event] = []
+    stake.release_unbondings(branch, block)
+    updates, power_events = validators.update_powers(branch)
+    validators.update_service_set(branch, block)
+    return EndOfBlock(validator_updates=updates, events=tuple(events + power_events))
+
+
+# --- steps --------------------------------------------------------------------------------------------------------
+def _check_body(body: TxBody, params: Params, chain_id: str, height: int, *, form_known_good: bool) -> int:
+    """Everything that needs no account; returns the work.
+
+    Raises: WrongChain, MalformedTransaction, MalformedMessage, TooMuchWork, FeeTooLow, Expired.
+    """
+    if body.chain_id != chain_id:
+        raise WrongChain(got=body.chain_id[:64], want=chain_id)
+    for name in ("nonce", "fee", "valid_until_height"):
+        if not 0 <= getattr(body, name) <= MAX_AMOUNT:
+            raise MalformedTransaction(f"{name} should be an integer from 0 to {MAX_AMOUNT}")
+    if not form_known_good:
+        for message in body.messages:
+            check_form(message)
+    work = total_work(body.messages)
+    if work > params.max_block_work:
+        raise TooMuchWork(work=work, limit=params.max_block_work)
+    if body.fee < work * params.gas_price_micro:
+        raise FeeTooLow(got=body.fee, want=work * params.gas_price_micro)
+    if body.valid_until_height and height > body.valid_until_height:
+        raise Expired(valid_until=body.valid_until_height, height=height)
+    return work
+
+
+def _charge(branch: Branch, envelope: Transaction, body: TxBody, *, signature_known_good: bool) -> None:
+    """Take the fee and count the nonce.
+
+    Raises: WrongNonce, InsufficientFunds, BadSignature, with nothing written.
+    """
+    sender = envelope.sender
+    account = account_of(branch, sender)
+    if body.nonce != account.nonce:
+        raise WrongNonce(got=body.nonce, want=account.nonce)
+    if account.balance < body.fee:
+        raise InsufficientFunds(need=body.fee, have=account.balance)
+    if not signature_known_good:
+        check_signature(envelope)
+    tables.ACCOUNTS.put(branch, replace(account, nonce=account.nonce + 1), sender)
+    debit(branch, sender, body.fee)
+    burn(branch, body.fee)
+
+
+def _apply_messages(branch: Branch, body: TxBody, sender: bytes, block: BlockContext) -> tuple[list[int], list[Event]]:
+    ids: list[int] = []
+    events: list[Event] = []
+    for message in body.messages:
+        effect = HANDLERS[type(message)](branch, message, sender, block)
+        ids.append(effect.created_id)
+        events.extend(effect.events)
+    return ids, events
+
+
+def _refusal(error: InvalidTransaction, work_wanted: int, work_used: int) -> Receipt:
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return Receipt(code=error.code, log=text[:MAX_LOG_CHARACTERS], work_wanted=work_wanted, work_used=work_used)

@@ -1,0 +1,262 @@
+"""The committed state on disk (LevelDB), its app hash, and the one synced batch that moves from height to height.
+
+What stands in the database, by first byte of the key:
+
+    s + state key          the value
+    b + bucket, 2 bytes    the bucket's packed entries (see abci_app.proofs); missing when empty
+    m                      Meta: layout, height, app hash
+
+A block never touches the database before Commit: `prepare` works out the next app hash in memory, `commit` writes it.
+Readers (CheckTx, Query) hold a `CommittedState`, a LevelDB snapshot of one height, which later commits do not change.
+"""
+
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import msgspec
+import plyvel
+
+from abci_app.proofs import ENTRY_BYTES, KeyProof, bucket_hash, bucket_index, find_entry
+from abci_app.state import ReadableState
+from abci_app.tree import BucketTree, NodePosition
+from primitives.encoding import EncodingError, decode, encode
+from primitives.hashing import sha256
+
+LAYOUT: Final = 1
+"""Version of the database layout; another one is refused."""
+_STATE: Final = b"s"
+_BUCKET: Final = b"b"
+_META: Final = b"m"
+_REPLAY_HINT: Final = "delete the application's data, and CometBFT replays it from the blocks"
+
+
+class StoreError(Exception):
+    """The database cannot be opened or used; the text says what to do."""
+
+
+class StateCorrupted(StoreError):
+    """What the database holds does not belong together. Nothing was changed."""
+
+
+class Meta(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Where the committed state stands. Written in the same batch as the state."""
+
+    layout: int
+    height: int
+    app_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedCommit:
+    """Everything that one block changes, worked out but not yet written."""
+
+    height: int
+    app_hash: bytes
+    writes: Mapping[bytes, bytes | None]
+    buckets: Mapping[int, bytes]
+    """New packed entries of the changed buckets."""
+    nodes: Mapping[NodePosition, bytes]
+
+
+class CommittedState:
+    """The state after one committed block; a `ReadableState` that never changes. Safe to read from several threads."""
+
+    def __init__(self, snapshot: Any, height: int, app_hash: bytes) -> None:
+        self._snapshot = snapshot
+        self.height = height
+        """0 before the first commit."""
+        self.app_hash = app_hash
+        """Empty before the first commit."""
+
+    def get(self, key: bytes) -> bytes | None:
+        value: bytes | None = self._snapshot.get(_STATE + key)
+        return value
+
+    def iterate(self, prefix: bytes, *, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+        """See `abci_app.state.ReadableState`."""
+        wanted = _STATE + prefix
+        with self._snapshot.iterator(start=_STATE + max(prefix, start), include_start=True) as items:
+            for key, value in items:
+                if not key.startswith(wanted):
+                    return
+                yield key[1:], value
+
+    def bucket(self, index: int) -> bytes:
+        """Packed entries of bucket `index`; empty bytes when it has none."""
+        packed: bytes | None = self._snapshot.get(_BUCKET + index.to_bytes(2, "big"))
+        return packed or b""
+
+
+class Store:
+    """The only writer of one database. Opening takes LevelDB's lock, so a second opener is refused."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create the database in folder `path`.
+
+        Raises: StoreError when the folder is in use, not writable, or of another layout; StateCorrupted when its
+        buckets do not add up to the stored app hash.
+        """
+        self._db = _open_database(path)
+        self._lock = threading.Lock()
+        """Held while the committed height moves, and while a proof is put together."""
+        try:
+            meta = self._read_meta()
+            self._committed = CommittedState(self._db.snapshot(), meta.height, meta.app_hash)
+            self._tree = self._rebuild_tree()
+        except plyvel.Error as error:
+            self.close()
+            raise StateCorrupted(f"the database in {path} is damaged: {error}; {_REPLAY_HINT}") from error
+        except StoreError:
+            self.close()
+            raise
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the database; snapshots handed out before can no longer be read."""
+        self._db.close()
+
+    @property
+    def committed(self) -> CommittedState:
+        """The state after the last commit."""
+        return self._committed
+
+    def prepare(self, height: int, writes: Mapping[bytes, bytes | None]) -> PreparedCommit:
+        """The next app hash when `writes` (None deletes) are applied to the committed state. Writes nothing."""
+        committed = self._committed
+        by_bucket: dict[int, list[tuple[bytes, bytes | None]]] = {}
+        for key, value in writes.items():
+            key_hash = sha256(key)
+            by_bucket.setdefault(bucket_index(key_hash), []).append(
+                (key_hash, None if value is None else sha256(value))
+            )
+        buckets: dict[int, bytes] = {}
+        for index, entries in by_bucket.items():
+            before = committed.bucket(index)
+            after = _with_entries(before, entries)
+            if after != before:
+                buckets[index] = after
+        nodes = self._tree.plan({index: bucket_hash(packed) for index, packed in buckets.items()})
+        root = nodes[max(nodes)] if nodes else self._tree.root
+        return PreparedCommit(height, root, dict(writes), buckets, nodes)
+
+    def commit(self, prepared: PreparedCommit) -> None:
+        """Write `prepared` in one synced batch: after a crash either all of it is there or nothing.
+
+        Raises: StoreError when it was prepared for a height that does not follow the committed one.
+        """
+        if prepared.height <= self._committed.height:
+            raise StoreError(f"commit of height {prepared.height} after height {self._committed.height}")
+        with self._lock:
+            self._write(prepared)
+            self._tree.apply(prepared.nodes)
+            self._committed = CommittedState(self._db.snapshot(), prepared.height, prepared.app_hash)
+
+    def prove(self, key: bytes) -> tuple[KeyProof, CommittedState]:
+        """The proof of `key` (present or absent), and the state whose `app_hash` it is checked against."""
+        with self._lock:
+            committed = self._committed
+            index = bucket_index(sha256(key))
+            proof = KeyProof(key, committed.get(key), committed.bucket(index), self._tree.path(index))
+            return proof, committed
+
+    def check_integrity(self) -> int:
+        """Hash the whole state again from its values and compare with the buckets and the app hash.
+
+        Returns: how many keys the state holds.
+        Raises: StateCorrupted naming the first bucket that differs.
+        """
+        count, entries = 0, dict[int, list[bytes]]()
+        for key, value in self._committed.iterate(b""):
+            key_hash = sha256(key)
+            entries.setdefault(bucket_index(key_hash), []).append(key_hash + sha256(value))
+            count += 1
+        for index in range(1 << 16):
+            if b"".join(sorted(entries.get(index, []))) != self._committed.bucket(index):
+                raise StateCorrupted(
+                    f"bucket {index} does not match the values of its keys; restore or replay the data"
+                )
+        return count
+
+    def _read_meta(self) -> Meta:
+        raw = self._db.get(_META)
+        if raw is None:
+            return Meta(LAYOUT, 0, b"")
+        try:
+            meta = decode(raw, Meta)
+        except EncodingError as error:
+            raise StateCorrupted(f"the record of height and app hash is damaged: {error}") from error
+        if meta.layout != LAYOUT:
+            raise StoreError(f"the data has layout {meta.layout}; this version reads layout {LAYOUT}")
+        return meta
+
+    def _rebuild_tree(self) -> BucketTree:
+        tree, hashes = BucketTree(), dict[int, bytes]()
+        with self._db.iterator(prefix=_BUCKET) as items:
+            for key, packed in items:
+                hashes[int.from_bytes(key[1:], "big")] = bucket_hash(packed)
+        tree.apply(tree.plan(hashes))
+        wanted = self._committed.app_hash if self._committed.height else BucketTree().root
+        if tree.root != wanted:
+            raise StateCorrupted(
+                f"the state of height {self._committed.height} hashes to {tree.root.hex()}, but its app hash is "
+                f"{wanted.hex()}; {_REPLAY_HINT}"
+            )
+        return tree
+
+    def _write(self, prepared: PreparedCommit) -> None:
+        with self._db.write_batch(transaction=True, sync=True) as batch:
+            for key, value in prepared.writes.items():
+                _put(batch, _STATE + key, value)
+            for index, packed in prepared.buckets.items():
+                _put(batch, _BUCKET + index.to_bytes(2, "big"), packed or None)
+            batch.put(_META, encode(Meta(LAYOUT, prepared.height, prepared.app_hash)))
+
+
+def state_root(state: ReadableState) -> bytes:
+    """The app hash of all of `state`, computed from scratch: the reference that the incremental one must equal."""
+    by_bucket: dict[int, list[tuple[bytes, bytes | None]]] = {}
+    for key, value in state.iterate(b""):
+        key_hash = sha256(key)
+        by_bucket.setdefault(bucket_index(key_hash), []).append((key_hash, sha256(value)))
+    tree = BucketTree()
+    hashes = {index: bucket_hash(_with_entries(b"", entries)) for index, entries in by_bucket.items()}
+    tree.apply(tree.plan(hashes))
+    return tree.root
+
+
+def _open_database(path: Path) -> Any:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return plyvel.DB(str(path), create_if_missing=True, bloom_filter_bits=10, lru_cache_size=64 * 1024 * 1024)
+    except OSError as error:  # plyvel.IOError is an OSError
+        if "already held" in str(error) or "temporarily unavailable" in str(error):
+            raise StoreError(f"{path} is in use by another process (LevelDB lock)") from error
+        raise StoreError(f"cannot open the database in {path}: {error}") from error
+    except plyvel.Error as error:
+        raise StateCorrupted(f"the database in {path} is damaged: {error}; {_REPLAY_HINT}") from error
+
+
+def _put(batch: Any, key: bytes, value: bytes | None) -> None:
+    if value is None:
+        batch.delete(key)
+    else:
+        batch.put(key, value)
+
+
+def _with_entries(packed: bytes, entries: list[tuple[bytes, bytes | None]]) -> bytes:
+    """The bucket after each (key hash, value hash or None) took effect, still sorted."""
+    for key_hash, value_hash in entries:
+        offset, found = find_entry(packed, key_hash)
+        end = offset + ENTRY_BYTES if found else offset
+        entry = b"" if value_hash is None else key_hash + value_hash
+        packed = packed[:offset] + entry + packed[end:]
+    return packed

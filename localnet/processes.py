@@ -9,8 +9,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -42,10 +43,16 @@ class ProcessName(msgspec.Struct, frozen=True):
         return process
 
 
-def spawn(command: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None) -> psutil.Popen:
+def spawn(
+    command: Sequence[str | Path],
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    outlives_us: bool = False,
+) -> psutil.Popen:
     """Start `command` in a session of its own (Ctrl-C does not reach it) with its output appended to `log`.
 
-    On Linux the system ends it when the thread that called this ends, even by SIGKILL.
+    On Linux the system ends it when the thread that called this ends, even by SIGKILL, unless it `outlives_us`.
     """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
@@ -56,7 +63,7 @@ def spawn(command: Sequence[str | Path], log: Path, environment: Mapping[str, st
             stderr=subprocess.STDOUT,
             env={**os.environ, **(environment or {})},
             start_new_session=True,
-            preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            preexec_fn=_end_with_parent if sys.platform == "linux" and not outlives_us else None,
         )
 
 
@@ -107,6 +114,19 @@ def wait_gone(processes: Sequence[psutil.Process], *, timeout_s: float) -> list[
         time.sleep(0.05)
         alive = [process for process in alive if not _is_gone(process)]
     return alive
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ignore Ctrl-C inside the block, so that an impatient second one does not leave half of it undone."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _is_gone(process: psutil.Process) -> bool:

@@ -69,6 +69,13 @@ def works(python: Path) -> bool:
     return subprocess.run([python, "-c", "import pip"], capture_output=True, check=False).returncode == 0
 
 
+def is_complete() -> bool:
+    """Whether an earlier run installed just this, and the engine is still where it was."""
+    if not (STAMP.is_file() and STAMP.read_text() == fingerprint() and PYTHON.exists()):
+        return False
+    return subprocess.run([PYTHON, "-m", "node.engine"], cwd=ROOT, capture_output=True, check=False).returncode == 0
+
+
 def install_uv() -> None:
     if not UV.exists():
         run([PYTHON, "-m", "pip", "install", "--quiet", "-c", "constraints.txt", "uv"], NETWORK_HINT)
@@ -97,8 +104,7 @@ STEPS: Final[tuple[tuple[str, Callable[[], None]], ...]] = (
 
 
 def main() -> int:
-    wanted = fingerprint()
-    if STAMP.is_file() and STAMP.read_text() == wanted and works(PYTHON):
+    if is_complete():
         print("set-up: done already (`make distclean` before another Python)", flush=True)
         return 0
     for number, (title, step) in enumerate(STEPS, start=1):
@@ -110,7 +116,7 @@ def main() -> int:
             print(f"set-up failed at step {number} ({title}):\n{error}", file=sys.stderr)
             return 1
         print(f"set-up {number}/{len(STEPS)}: done in {time.monotonic() - started:.1f} s", flush=True)
-    STAMP.write_text(wanted)
+    STAMP.write_text(fingerprint())
     return 0
 
 

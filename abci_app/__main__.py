@@ -1,0 +1,79 @@
+"""The application as a process: ``python -m abci_app --socket PATH --data DIR``.
+
+Exit status: 0 stopped by SIGTERM or SIGINT; 1 something came out of the application that should not have; 2 cannot
+start (the reason is on stderr).
+"""
+
+import argparse
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+
+import structlog
+import uvloop
+
+from abci_app.application import Application, CallOrderError
+from abci_app.params import GenesisError
+from abci_app.server.server import AbciServer, SocketUnavailable
+from abci_app.store import Store, StoreError
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+_log = structlog.get_logger()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run until a signal; returns the exit status."""
+    options = _parse(arguments)
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[options.log_level]),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+    )
+    try:
+        with Store(options.data) as store:
+            if options.check:
+                print(f"checked {store.check_integrity()} keys", file=sys.stderr)
+            return uvloop.run(_serve(store, options.socket))
+    except (StoreError, SocketUnavailable) as error:
+        print(f"abci_app: {error}", file=sys.stderr)
+        return 2
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m abci_app", description="outerstep's chain application (ABCI 2.0)")
+    parser.add_argument("--socket", type=Path, required=True, help="Unix socket to listen on")
+    parser.add_argument("--data", type=Path, required=True, help="folder of the database (made when missing)")
+    parser.add_argument("--check", action="store_true", help="hash the whole state again before serving")
+    parser.add_argument("--log-level", choices=sorted(_LEVELS), default="info")
+    return parser.parse_args(arguments)
+
+
+async def _serve(store: Store, socket_path: Path) -> int:
+    server = AbciServer(Application(store), socket_path)
+    await server.start()
+    loop = asyncio.get_running_loop()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, server.stop)
+    committed = store.committed
+    print(
+        f"abci_app ready socket={socket_path} height={committed.height} app_hash={committed.app_hash.hex()}", flush=True
+    )
+    failure = await server.wait()
+    await server.close()
+    if failure is None:
+        return 0
+    expected = isinstance(failure, StoreError | GenesisError | CallOrderError)
+    _log.error(
+        "stopping, since going on could fork the chain", reason=str(failure), exc_info=None if expected else failure
+    )
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""The chain's application as CometBFT drives it: one method per ABCI 2.0 call, over `execution` and `store`.
+
+FinalizeBlock works in memory and may run again; Commit alone writes. CheckTx and Query read the last committed state.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import structlog
+
+from abci_app import execution
+from abci_app.block import BlockContext, Event, Evidence, Receipt
+from abci_app.chain import CHAIN, Chain
+from abci_app.params import STAKE_PER_POWER, Genesis, GenesisError, parse_genesis
+from abci_app.proposals import choose_transactions, find_fault
+from abci_app.queries import answer_query
+from abci_app.server import abci_pb2 as pb
+from abci_app.signatures import KnownSignatures
+from abci_app.state import Branch, MemoryState, ReadableState
+from abci_app.store import PreparedCommit, Store
+from abci_app.transactions import tx_hash
+
+APP_NAME: Final = "outerstep"
+APP_VERSION: Final = 1
+"""Version of the rules; all nodes of a chain run the same."""
+MAX_BLOCK_BYTES: Final = 100 * 1024 * 1024
+"""CometBFT's own limit, which stands where the genesis says -1."""
+NOT_STARTED_CODE: Final = 1
+
+_log = structlog.get_logger()
+
+
+class CallOrderError(RuntimeError):
+    """CometBFT called what cannot come at this point. A bug on one of the two sides; nothing was written."""
+
+
+class Application:
+    """One chain on one store. See `abci_app.server.dispatch.AbciApplication` for which calls may run side by side."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known_signatures = KnownSignatures()
+        self._genesis: Branch | None = None
+        """The state that InitChain made, until the first commit has written it."""
+        self._initial_height = 1
+        self._prepared: PreparedCommit | None = None
+        self._chain = CHAIN.get(store.committed)
+        """None until InitChain."""
+
+    # --- query and mempool connections --------------------------------------------------------------------------
+    def info(self, request: pb.RequestInfo) -> pb.ResponseInfo:
+        """Where the application stands: the last committed height, which CometBFT replays from."""
+        committed = self._store.committed
+        return pb.ResponseInfo(
+            data=APP_NAME,
+            version=str(APP_VERSION),
+            app_version=APP_VERSION,
+            last_block_height=committed.height,
+            last_block_app_hash=committed.app_hash,
+        )
+
+    def query(self, request: pb.RequestQuery) -> pb.ResponseQuery:
+        return answer_query(self._store, request)
+
+    def check_tx(self, request: pb.RequestCheckTx) -> pb.ResponseCheckTx:
+        """Whether a transaction may wait in the mempool. RECHECK, after each block, skips the signature."""
+        chain = self._chain
+        if chain is None:
+            return pb.ResponseCheckTx(code=NOT_STARTED_CODE, log="the chain has not started", codespace=APP_NAME)
+        recheck = request.type == pb.RECHECK
+        receipt = execution.check_transaction(
+            self._state(), request.tx, chain_id=chain.chain_id, height=self._next_height(), recheck=recheck
+        )
+        if receipt.code == 0 and not recheck:
+            self._known_signatures.add(tx_hash(request.tx))
+        return pb.ResponseCheckTx(
+            code=receipt.code,
+            log=receipt.log,
+            gas_wanted=receipt.work_wanted,
+            gas_used=receipt.work_used,
+            codespace="" if receipt.code == 0 else APP_NAME,
+        )
+
+    # --- consensus connection -----------------------------------------------------------------------------------
+    def init_chain(self, request: pb.RequestInitChain) -> pb.ResponseInitChain:
+        """Make the first state in memory; it is written with the first block. May come again after a crash before that.
+
+        Raises: GenesisError when the genesis file breaks a rule or names other validators than CometBFT's.
+        """
+        if self._store.committed.height:
+            raise CallOrderError(
+                f"CometBFT starts the chain anew, but the application's data stands at height "
+                f"{self._store.committed.height}: reset both or neither"
+            )
+        genesis = parse_genesis(request.app_state_bytes)
+        _check_validators(genesis, request.validators)
+        max_bytes = request.consensus_params.block.max_bytes
+        chain = Chain(request.chain_id, max_bytes if max_bytes > 0 else MAX_BLOCK_BYTES)
+        branch = Branch(MemoryState())
+        CHAIN.put(branch, chain)
+        execution.init_genesis(branch, genesis)
+        self._genesis, self._chain, self._prepared = branch, chain, None
+        self._initial_height = max(1, request.initial_height)
+        app_hash = self._store.prepare(self._initial_height, branch.writes).app_hash
+        _log.info("genesis", chain_id=chain.chain_id, validators=len(genesis.validators), app_hash=app_hash.hex())
+        return pb.ResponseInitChain(app_hash=app_hash)
+
+    def prepare_proposal(self, request: pb.RequestPrepareProposal) -> pb.ResponsePrepareProposal:
+        txs = choose_transactions(
+            self._state(),
+            request.txs,
+            max_tx_bytes=request.max_tx_bytes,
+            chain_id=self._started().chain_id,
+            height=request.height,
+        )
+        return pb.ResponsePrepareProposal(txs=txs)
+
+    def process_proposal(self, request: pb.RequestProcessProposal) -> pb.ResponseProcessProposal:
+        fault = find_fault(self._state(), request.txs, max_block_bytes=self._started().max_block_bytes)
+        if fault is None:
+            return pb.ResponseProcessProposal(status=pb.ResponseProcessProposal.ACCEPT)
+        _log.warning("proposal rejected", height=request.height, reason=fault, proposer=request.proposer_address.hex())
+        return pb.ResponseProcessProposal(status=pb.ResponseProcessProposal.REJECT)
+
+    def extend_vote(self, request: pb.RequestExtendVote) -> pb.ResponseExtendVote:
+        """Vote extensions are not used."""
+        return pb.ResponseExtendVote()
+
+    def verify_vote_extension(self, request: pb.RequestVerifyVoteExtension) -> pb.ResponseVerifyVoteExtension:
+        statuses = pb.ResponseVerifyVoteExtension
+        return statuses(status=statuses.REJECT if request.vote_extension else statuses.ACCEPT)
+
+    def finalize_block(self, request: pb.RequestFinalizeBlock) -> pb.ResponseFinalizeBlock:
+        """Execute a decided block in memory: one result for each transaction, and the next app hash.
+
+        Raises: CallOrderError when the block does not follow the committed height.
+        """
+        if request.height != self._next_height():
+            raise CallOrderError(f"block {request.height} was decided; the application needs {self._next_height()}")
+        block = BlockContext(
+            chain_id=self._started().chain_id,
+            height=request.height,
+            time_s=request.time.seconds,
+            last_block_hash=request.hash,
+        )
+        branch = Branch(self._state())
+        begin_events = execution.begin_block(branch, block, _evidence(request.misbehavior))
+        results = [_tx_result(self._execute(branch, tx, block)) for tx in request.txs]
+        end = execution.end_block(branch, block)
+        writes = {**self._genesis.writes, **branch.writes} if self._genesis else branch.writes
+        self._prepared = self._store.prepare(request.height, writes)
+        return pb.ResponseFinalizeBlock(
+            events=_events([*begin_events, *end.events]),
+            tx_results=results,
+            validator_updates=[
+                pb.ValidatorUpdate(pub_key=pb.PublicKey(ed25519=key), power=power)
+                for key, power in end.validator_updates
+            ],
+            app_hash=self._prepared.app_hash,
+        )
+
+    def commit(self, request: pb.RequestCommit) -> pb.ResponseCommit:
+        """Write the finalized block. Keeps all blocks in CometBFT (retain_height 0), so that others can replay."""
+        if self._prepared is None:
+            raise CallOrderError("Commit without a finalized block")
+        self._store.commit(self._prepared)
+        self._prepared = self._genesis = None
+        return pb.ResponseCommit(retain_height=0)
+
+    # --- snapshot connection: none are taken yet ----------------------------------------------------------------
+    def list_snapshots(self, request: pb.RequestListSnapshots) -> pb.ResponseListSnapshots:
+        return pb.ResponseListSnapshots()
+
+    def offer_snapshot(self, request: pb.RequestOfferSnapshot) -> pb.ResponseOfferSnapshot:
+        return pb.ResponseOfferSnapshot(result=pb.ResponseOfferSnapshot.REJECT)
+
+    def load_snapshot_chunk(self, request: pb.RequestLoadSnapshotChunk) -> pb.ResponseLoadSnapshotChunk:
+        return pb.ResponseLoadSnapshotChunk()
+
+    def apply_snapshot_chunk(self, request: pb.RequestApplySnapshotChunk) -> pb.ResponseApplySnapshotChunk:
+        return pb.ResponseApplySnapshotChunk(result=pb.ResponseApplySnapshotChunk.ABORT)
+
+    # --- steps --------------------------------------------------------------------------------------------------
+    def _execute(self, branch: Branch, tx: bytes, block: BlockContext) -> Receipt:
+        known = tx_hash(tx) in self._known_signatures
+        return execution.execute_transaction(branch, tx, block, signature_known_good=known)
+
+    def _state(self) -> ReadableState:
+        """The committed state, or before the first commit what InitChain made."""
+        return self._genesis or self._store.committed
+
+    def _next_height(self) -> int:
+        height = self._store.committed.height
+        return height + 1 if height else self._initial_height
+
+    def _started(self) -> Chain:
+        if self._chain is None:
+            raise CallOrderError("a block came before InitChain")
+        return self._chain
+
+
+def _check_validators(genesis: Genesis, known: Iterable[pb.ValidatorUpdate]) -> None:
+    """Raises: GenesisError when CometBFT starts with other validators or powers than the bonds say."""
+    theirs = {validator.pub_key.ed25519.hex(): validator.power for validator in known}
+    ours = {validator.consensus_key.lower(): validator.bond // STAKE_PER_POWER for validator in genesis.validators}
+    if theirs != ours:
+        raise GenesisError(
+            f"genesis.json names validators {theirs} (key: power), app_state has bonds for {ours}; "
+            f"they should be equal, with power = bond // {STAKE_PER_POWER}"
+        )
+
+
+def _evidence(misbehavior: Iterable[pb.Misbehavior]) -> list[Evidence]:
+    return [
+        Evidence(consensus_address=item.validator.address, height=item.height, power=item.validator.power)
+        for item in misbehavior
+        if item.type == pb.DUPLICATE_VOTE
+    ]
+
+
+def _tx_result(receipt: Receipt) -> pb.ExecTxResult:
+    return pb.ExecTxResult(
+        code=receipt.code,
+        data=receipt.data,
+        log=receipt.log,
+        gas_wanted=receipt.work_wanted,
+        gas_used=receipt.work_used,
+        events=_events(receipt.events),
+        codespace="" if receipt.code == 0 else APP_NAME,
+    )
+
+
+def _events(events: Sequence[Event]) -> list[pb.Event]:
+    return [
+        pb.Event(
+            type=event.kind,
+            attributes=[
+                pb.EventAttribute(key=key, value=value, index=True) for key, value in sorted(event.attributes.items())
+            ],
+        )
+        for event in events
+    ]

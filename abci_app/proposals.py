@@ -1,0 +1,100 @@
+"""Which transactions a proposer puts into a block, and which proposed blocks are refused.
+
+Both depend on the transactions, the committed state and the height alone. An honest proposer's block holds only
+transactions that decode, no more work than `params.max_block_work`, no more bytes than allowed; a block that breaks one
+of these can therefore never be an honest one and is REJECTed. Everything else is ACCEPTed: a transaction that decodes
+and then fails costs its sender, not the block. FinalizeBlock gives one result for any bytes all the same, since two
+thirds of the stake may decide on a block that we refused.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from abci_app import tables
+from abci_app.errors import InvalidTransaction
+from abci_app.ledger import params_of
+from abci_app.params import Params
+from abci_app.server.frames import encode_length
+from abci_app.state import ReadableState
+from abci_app.transactions import Transaction, TxBody, decode_transaction
+from abci_app.work import total_work
+
+
+def size_in_block(tx: bytes) -> int:
+    """Bytes that `tx` takes in a block: tag, length and the transaction (protobuf ``repeated bytes``)."""
+    return 1 + len(encode_length(len(tx))) + len(tx)
+
+
+@dataclass
+class _Sender:
+    """An account as the transactions chosen so far leave it, fees alone considered."""
+
+    nonce: int
+    balance: int
+
+
+def choose_transactions(
+    state: ReadableState, txs: Iterable[bytes], *, max_tx_bytes: int, chain_id: str, height: int
+) -> list[bytes]:
+    """The transactions for a proposal, in their order: those that fit, are in nonce order and can pay their fee.
+
+    Signatures are not looked at: CheckTx has verified whatever the mempool hands over.
+    """
+    params = params_of(state)
+    senders: dict[bytes, _Sender] = {}
+    chosen: list[bytes] = []
+    bytes_left, work_left = max_tx_bytes, params.max_block_work
+    for tx in txs:
+        if size_in_block(tx) > bytes_left:
+            continue
+        try:
+            envelope, body = decode_transaction(tx)
+        except InvalidTransaction:
+            continue
+        work = total_work(body.messages)
+        if work > work_left or not _is_fresh(body, work, params, chain_id, height):
+            continue
+        if not _charge(state, senders, envelope, body):
+            continue
+        chosen.append(tx)
+        bytes_left -= size_in_block(tx)
+        work_left -= work
+    return chosen
+
+
+def find_fault(state: ReadableState, txs: Sequence[bytes], *, max_block_bytes: int) -> str | None:
+    """Why no honest proposer can have made a block of `txs`, or None."""
+    size = sum(size_in_block(tx) for tx in txs)
+    if size > max_block_bytes:
+        return f"the transactions take {size} bytes; a block may have {max_block_bytes}"
+    work, limit = 0, params_of(state).max_block_work
+    for index, tx in enumerate(txs):
+        try:
+            _, body = decode_transaction(tx)
+        except InvalidTransaction as error:
+            return f"transaction {index} does not decode: {error}"
+        work += total_work(body.messages)
+        if work > limit:
+            return f"the block needs more than {limit} units of work"
+    return None
+
+
+def _is_fresh(body: TxBody, work: int, params: Params, chain_id: str, height: int) -> bool:
+    in_time = body.valid_until_height == 0 or height <= body.valid_until_height
+    return in_time and body.chain_id == chain_id and body.fee >= work * params.gas_price_micro
+
+
+def _charge(state: ReadableState, senders: dict[bytes, _Sender], envelope: Transaction, body: TxBody) -> bool:
+    """Whether nonce and fee fit the sender as the transactions before left it; if so, count this one."""
+    address = envelope.sender
+    sender = senders.get(address)
+    if sender is None:
+        account = tables.ACCOUNTS.get(state, address)
+        if account is None:
+            return False
+        sender = senders[address] = _Sender(account.nonce, account.balance)
+    if body.nonce != sender.nonce or body.fee > sender.balance:
+        return False
+    sender.nonce += 1
+    sender.balance -= body.fee
+    return True

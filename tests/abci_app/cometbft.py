@@ -1,0 +1,107 @@
+"""A real CometBFT with one validator, for tests marked `network`."""
+
+import asyncio
+import base64
+import json
+import os
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.abci_app.kit import MAX_BLOCK_BYTES, POWER, genesis
+
+
+def find_engine() -> str:
+    """CometBFT's binary: OUTERSTEP_COMETBFT, PATH, or the project's cache. Fails rather than skips."""
+    candidates = (
+        os.environ.get("OUTERSTEP_COMETBFT"),
+        shutil.which("cometbft"),
+        str(Path("~/.cache/outerstep/bin/cometbft").expanduser()),
+    )
+    found = next((path for path in candidates if path and Path(path).is_file()), None)
+    assert found, "cometbft is neither on PATH nor in the cache: run `make setup` (or set OUTERSTEP_COMETBFT)"
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Engine:
+    """One CometBFT process and its home."""
+
+    def __init__(self, home: Path, application_socket: Path) -> None:
+        self.home = home
+        self._binary = find_engine()
+        self._proxy_app = f"unix://{application_socket}"
+        self.rpc = f"http://127.0.0.1:{free_port()}"
+        self.process: asyncio.subprocess.Process
+
+    async def init(self, chain_id: str) -> None:
+        """Make the home, with the validator's bond in the genesis of both CometBFT and application."""
+        await self._run("init", wait=True)
+        path = self.home / "config" / "genesis.json"
+        document = json.loads(path.read_text())
+        key = base64.b64decode(document["validators"][0]["pub_key"]["value"])
+        document["validators"][0]["power"] = str(POWER)
+        document["chain_id"] = chain_id
+        document["consensus_params"]["block"]["max_bytes"] = str(MAX_BLOCK_BYTES)
+        document["app_state"] = json.loads(genesis(key))
+        path.write_text(json.dumps(document))
+        config = self.home / "config" / "config.toml"
+        text = config.read_text().replace('timeout_commit = "1s"', 'timeout_commit = "50ms"')
+        config.write_text(text)
+
+    async def start(self) -> None:
+        await self._run(
+            *("start", "--proxy_app", self._proxy_app, "--rpc.laddr", self.rpc.replace("http", "tcp")),
+            *("--p2p.laddr", "tcp://127.0.0.1:0"),
+        )
+
+    async def kill(self) -> None:
+        """SIGKILL, and wait for the end."""
+        if self.process.returncode is None:
+            self.process.kill()
+        await self.process.wait()
+
+    async def call(self, method: str, **params: Any) -> Any:
+        """One RPC; retried while the node is still starting."""
+        request = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        async with aiohttp.ClientSession() as session, asyncio.timeout(30):
+            while True:
+                try:
+                    async with session.post(self.rpc, json=request) as response:
+                        answer = await response.json(content_type=None)
+                except aiohttp.ClientConnectionError:
+                    assert self.process.returncode is None, f"CometBFT ended: {self.log()[-2000:]}"
+                    await asyncio.sleep(0.05)
+                    continue
+                assert "error" not in answer, answer["error"]
+                return answer["result"]
+
+    async def height_above(self, height: int) -> int:
+        """Wait until a block above `height` is committed; returns the newest height."""
+        async with asyncio.timeout(30):
+            while True:
+                status = await self.call("status")
+                newest = int(status["sync_info"]["latest_block_height"])
+                if newest > height:
+                    return newest
+                await asyncio.sleep(0.05)
+
+    def log(self) -> str:
+        return (self.home / "log").read_text()
+
+    async def _run(self, *arguments: str, wait: bool = False) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        with (self.home / "log").open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                *(self._binary, "--home", str(self.home), *arguments), stdout=log, stderr=log
+            )
+        if wait:
+            assert await self.process.wait() == 0, self.log()

@@ -19,9 +19,10 @@ from primitives.hashing import sha256
 
 ENGINE_FOLDER: Final = "cometbft"
 SOCKET_NAME: Final = "run/abci.sock"
-GENESIS_NAME: Final = "cometbft/config/genesis.json"
+"""Relative: both sides run in DIR, so a long path of DIR does not hit the 107 bytes of a Unix socket's address."""
 MAX_SOCKET_PATH_BYTES: Final = 107
-"""What the kernel allows for the path of a Unix socket."""
+"""What the kernel allows for that address."""
+GENESIS_NAME: Final = "cometbft/config/genesis.json"
 
 
 def make_engine_home(home: Path) -> None:
@@ -95,7 +96,7 @@ def engine_config(home: Path, config: NodeConfig) -> str:
     network, pace = config.network, config.consensus
     peers = ",".join(network.persistent_peers)
     return f"""# Written from {home / "config.toml"} at every start of the node; change that file instead.
-proxy_app = "unix://{home / SOCKET_NAME}"
+proxy_app = "unix://{SOCKET_NAME}"
 abci = "socket"
 moniker = "{config.moniker}"
 db_backend = "goleveldb"

@@ -1,0 +1,208 @@
+"""Child processes that never outlive their parent, and groups of them that are kept running together."""
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Final
+
+logger = logging.getLogger("outerstep.supervisor")
+
+STOP_S: Final = 15.0
+"""How long a child may take to stop in order before it is killed."""
+QUICK_S: Final = 20.0
+"""A failure within this time after the start is a quick one."""
+MAX_QUICK_FAILURES: Final = 5
+FIRST_BACKOFF_S: Final = 0.2
+MAX_BACKOFF_S: Final = 10.0
+POLL_S: Final = 0.05
+STILL_WAITING_S: Final = 15.0
+MAX_LOG_BYTES: Final = 64 * 1024 * 1024
+PR_SET_PDEATHSIG: Final = 1
+
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+class GivenUp(Exception):
+    """A group failed again and again; the text names the child and shows its last words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildSpec:
+    """One program to run. `healthy` says whether it does its work (called until it does)."""
+
+    name: str
+    command: Sequence[str]
+    folder: Path
+    """Working folder."""
+    log: Path
+    pid_file: Path
+    healthy: Callable[[], Awaitable[bool]]
+    before_start: Callable[[], None] = lambda: None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+class Child:
+    """A running program in its own process group; killed by the kernel when this process dies (Linux)."""
+
+    def __init__(self, spec: ChildSpec) -> None:
+        self.spec = spec
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative: killed by that signal."""
+        return None if self._process is None else self._process.returncode
+
+    async def start(self) -> None:
+        self.spec.before_start()
+        rotate_log(self.spec.log)
+        with self._open_log() as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *self.spec.command,
+                cwd=self.spec.folder,
+                env={**os.environ, **self.spec.environment},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_die_with_parent(os.getpid()),
+            )
+        self.spec.pid_file.write_text(f"{self._process.pid}\n")
+        logger.info("%s started, process %d", self.spec.name, self._process.pid)
+
+    def _open_log(self) -> BinaryIO:
+        return self.spec.log.open("ab")
+
+    async def until_healthy(self) -> bool:
+        """True once it is healthy, False when it has ended before."""
+        told = time.monotonic()
+        while self.exit_code is None:
+            if await self.spec.healthy():
+                return self.exit_code is None
+            if time.monotonic() - told > STILL_WAITING_S:
+                told = time.monotonic()
+                logger.info("%s is not ready yet; see %s", self.spec.name, self.spec.log)
+            await asyncio.sleep(POLL_S)
+        return False
+
+    async def wait(self) -> None:
+        if self._process is not None:
+            await self._process.wait()
+
+    async def stop(self) -> None:
+        """SIGTERM, and SIGKILL to its whole group when that does not help; harmless when it has ended."""
+        process = self._process
+        if process is None:
+            return
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), STOP_S)
+            except TimeoutError:
+                logger.warning("%s did not stop within %.0f s: killed", self.spec.name, STOP_S)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+        self.spec.pid_file.unlink(missing_ok=True)
+
+
+class Group:
+    """Children that start in order, each once the one before is healthy, and restart together when one ends."""
+
+    def __init__(self, name: str, specs: Sequence[ChildSpec]) -> None:
+        self.name = name
+        self.children = [Child(spec) for spec in specs]
+        self.ready = asyncio.Event()
+        """Set while all are healthy."""
+
+    async def keep_running(self) -> None:
+        """For ever.
+
+        Raises: GivenUp after MAX_QUICK_FAILURES failures in a row that nobody but the children caused.
+        """
+        quick, backoff_s = 0, FIRST_BACKOFF_S
+        while True:
+            started = time.monotonic()
+            if await self._start():
+                self.ready.set()
+                await asyncio.wait(
+                    [asyncio.ensure_future(child.wait()) for child in self.children],
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                self.ready.clear()
+            ended = {child.spec.name: child.exit_code for child in self.children if child.exit_code is not None}
+            logger.warning("%s: %s", self.name, ", ".join(f"{n} ended with code {c}" for n, c in ended.items()))
+            await self.stop()
+            lasted = time.monotonic() - started
+            by_signal = any(code < 0 for code in ended.values() if code is not None)
+            quick = quick + 1 if lasted < QUICK_S and not by_signal else 0
+            if quick >= MAX_QUICK_FAILURES:
+                raise GivenUp(self._last_words(ended))
+            backoff_s = min(backoff_s * 2, MAX_BACKOFF_S) if lasted < QUICK_S and not by_signal else FIRST_BACKOFF_S
+            await asyncio.sleep(backoff_s)
+
+    async def stop(self) -> None:
+        """Stop the last started first."""
+        for child in reversed(self.children):
+            await child.stop()
+
+    async def _start(self) -> bool:
+        for child in self.children:
+            await child.start()
+            if not await child.until_healthy():
+                return False
+        return all(child.exit_code is None for child in self.children)
+
+    def _last_words(self, ended: Mapping[str, int | None]) -> str:
+        text = [f"{self.name} failed {MAX_QUICK_FAILURES} times in a row; giving up"]
+        for child in self.children:
+            if child.spec.name in ended:
+                text.append(f"last lines of {child.spec.log}:")
+                text += [f"    {line}" for line in last_lines(child.spec.log, 8)]
+        return "\n".join(text)
+
+
+def last_lines(path: Path, count: int) -> list[str]:
+    """The end of a text file, decoded as well as it goes; empty when it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 16_384))
+            return file.read().decode(errors="replace").splitlines()[-count:]
+    except OSError:
+        return []
+
+
+def rotate_log(path: Path) -> None:
+    """Keep one older part (`.1`) of a log above 64 MiB; safe while a child appends to it."""
+    try:
+        if path.stat().st_size < MAX_LOG_BYTES:
+            return
+    except FileNotFoundError:
+        return
+    older = path.with_name(path.name + ".1")
+    with path.open("r+b") as source, older.open("wb") as target:
+        while part := source.read(1 << 20):
+            target.write(part)
+        source.truncate(0)
+
+
+def _die_with_parent(parent: int) -> Callable[[], None] | None:
+    if _libc is None:
+        return None
+    prctl = _libc.prctl
+
+    def in_child() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return in_child

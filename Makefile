@@ -3,8 +3,10 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 CANDIDATES := python3 python3.13 python3.12 python3.11 python3.14 python
-PYTHON ?= $(firstword $(foreach name,$(CANDIDATES),$(shell \
-	$(name) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(name))))
+ifeq ($(origin PYTHON),undefined)
+PYTHON := $(shell for name in $(CANDIDATES); do \
+	"$$name" -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$name"; break; }; done)
+endif
 BIN := .venv/bin
 SOURCES := primitives abci_app da_layer storage training node localnet outerstep tests scripts benchmarks
 ARGS ?=
@@ -16,9 +18,9 @@ help: ## List these targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
 
 setup: ## Make .venv with pinned packages and fetch CometBFT; does nothing when that is done
-	@if [ -z "$(PYTHON)" ]; then \
-		echo "No Python of version 3.11 or later was found (looked for: $(CANDIDATES))." >&2; \
-		echo "Install one together with its venv module, or name it: make setup PYTHON=/path/to/python3.12" >&2; exit 1; fi
+	@"$(PYTHON)" -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 || { \
+		echo "No Python of version 3.11 or later with venv was found (tried: $(or $(PYTHON),$(CANDIDATES)))." >&2; \
+		echo "Install one together with its venv module, or name it: make setup PYTHON=/path/to/python3.12" >&2; exit 1; }
 	@"$(PYTHON)" scripts/setup.py
 
 demo: setup ## Four nodes, four workers, one paid training job on real text; writes build/demo.json (ARGS="--keep" leaves it up)

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import aiohttp
 
 from abci_app.records import Deal
 from localnet.state import NodeState
-from node.client import Client
+from node.client import Client, DealStatus
+
+LIVING: Final[tuple[DealStatus, ...]] = ("active", "pending")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +48,11 @@ async def is_listed(nodes: Sequence[NodeState], deal: Deal) -> list[str]:
     found = []
     for node in nodes:
         async with Client(node.url) as client:
-            for status in ("active", "pending"):
-                listed = await client.every(lambda cursor, s=status: client.deals(status=s, cursor=cursor))
-                if any(other.id == deal.id for other in listed):
+            for status in LIVING:
+                if deal.id in await _listed_ids(client, status):
                     found.append(f"{node.name}: storage_listDeals ({status})")
-            async with client.session.get(f"{node.url}/storage/v1/deals") as answer:
-                if str(deal.id) in _ids_in(await answer.json()):
-                    found.append(f"{node.name}: /storage/v1/deals")
+            if deal.id in await _held_ids(client, node):
+                found.append(f"{node.name}: /storage/v1/deals")
     return found
 
 
@@ -59,3 +60,20 @@ async def search_expired(nodes: Sequence[NodeState], deal: Deal) -> ExpirySearch
     """Look for an expired deal everywhere. Call it once every node is above the deal's end height."""
     found = [*await is_listed(nodes, deal), *await is_served(nodes, deal)]
     return ExpirySearch(deal_id=deal.id, end_height=deal.end_height, looked_at=len(nodes) * 6, found=tuple(found))
+
+
+async def _listed_ids(client: Client, status: DealStatus) -> set[int]:
+    """Ids of all deals that the node's JSON-RPC lists as `status`."""
+    return {deal.id for deal in await client.every(lambda cursor: client.deals(status=status, cursor=cursor))}
+
+
+async def _held_ids(client: Client, node: NodeState) -> set[int]:
+    """Ids of all deals that the node's storage service says it holds."""
+    ids, after = set[int](), 0
+    while True:
+        async with client.session.get(f"{node.url}/storage/v1/deals", params={"after": after}) as answer:
+            body = await answer.json()
+        ids |= {int(deal["id"]) for deal in body["deals"]}
+        if body["next"] is None:
+            return ids
+        after = int(body["next"])

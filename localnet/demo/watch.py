@@ -103,8 +103,9 @@ def _own_words(home: Path) -> str:
     """What the worker says in its status file; empty when it says nothing (yet)."""
     try:
         status = json.loads((home / "status.json").read_bytes())
-        return str(status.get("doing") or status.get("phase") or "")
-    except (OSError, ValueError, AttributeError):
+        state = str(status["state"])
+        return f"{state} {status['step']}/{status['num_steps']}" if state == "training" else state
+    except (OSError, ValueError, KeyError, TypeError):
         return ""
 
 

@@ -175,7 +175,8 @@ class WrongRound(InvalidTransaction):
     code = 67
 
     def __init__(self, *, got: int, want: int) -> None:
-        super().__init__(f"round {got} is not open; the open round is {want}")
+        open_now = f"the open round is {want}" if want >= 0 else "no round is open"
+        super().__init__(f"round {got} is not open; {open_now}")
 
 
 class WrongPhase(InvalidTransaction):

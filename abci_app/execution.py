@@ -27,7 +27,7 @@ from abci_app.forms import check_form
 from abci_app.genesis import write_genesis
 from abci_app.ledger import account_of, burn, debit, params_of
 from abci_app.params import Genesis, Params
-from abci_app.rules import stake, validators
+from abci_app.rules import deals, phases, stake, validators
 from abci_app.rules.handlers import HANDLERS
 from abci_app.state import Branch, ReadableState
 from abci_app.transactions import Transaction, TxBody, check_signature, decode_transaction
@@ -100,6 +100,8 @@ def end_block(branch: Branch, block: BlockContext) -> EndOfBlock:
     """After the transactions: whatever is past its height, then stakes as CometBFT and the services must see them."""
     events: list[Event] = []
     stake.release_unbondings(branch, block)
+    events.extend(phases.advance_jobs(branch, block))
+    events.extend(deals.expire_deals(branch, block))
     updates, power_events = validators.update_powers(branch)
     validators.update_service_set(branch, block)
     return EndOfBlock(validator_updates=updates, events=tuple(events + power_events))

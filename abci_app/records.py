@@ -139,13 +139,16 @@ class ScoreSheet(_Record, frozen=True):
     rejected: tuple[Address, ...] = ()
 
 
+Verdict = Literal["paid", "absent", "no_reveal", "scored_out", "rejected", "disagreed"]
+"""paid; never committed; committed but never revealed (slashed); negative median score; blob unusable; attested another
+root than the settled one."""
+
+
 class WorkerOutcome(_Record, frozen=True):
     """What a round meant for one expected worker."""
 
     worker: Address
-    verdict: Literal["paid", "absent", "no_reveal", "scored_out", "rejected", "disagreed"]
-    """paid; never committed; committed but never revealed (slashed); negative median score; blob unusable;
-    attested another root than the settled one."""
+    verdict: Verdict
     paid: int
     slashed: int
     payload_bytes: int

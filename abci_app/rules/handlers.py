@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from abci_app import messages as m
 from abci_app.block import BlockContext
-from abci_app.rules import accounts, stake
+from abci_app.rules import accounts, blobs, deals, jobs, rounds, stake, workers
 from abci_app.rules.effect import Effect
 from abci_app.state import Branch
 
@@ -18,4 +18,19 @@ HANDLERS: Final[dict[type[m.Message], Handler]] = {
     m.Bond: stake.bond,
     m.Unbond: stake.unbond,
     m.RegisterService: stake.register_service,
+    m.RegisterWorker: workers.register_worker,
+    m.RetireWorker: workers.retire_worker,
+    m.CreateJob: jobs.create_job,
+    m.CancelJob: jobs.cancel_job,
+    m.JoinJob: jobs.join_job,
+    m.LeaveJob: jobs.leave_job,
+    m.CommitUpdate: rounds.commit_update,
+    m.RevealUpdate: rounds.reveal_update,
+    m.ScoreUpdates: rounds.score_updates,
+    m.AttestState: rounds.attest_state,
+    m.PublishBlob: blobs.publish_blob,
+    m.CreateDeal: deals.create_deal,
+    m.ActivateDeal: deals.activate_deal,
+    m.ExtendDeal: deals.extend_deal,
+    m.DeleteDeal: deals.delete_deal,
 }

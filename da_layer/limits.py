@@ -1,0 +1,66 @@
+"""Bounds on what a row server keeps in memory, and on how long it waits for a peer."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from primitives.blobs import MAX_BLOB_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaLimits:
+    """Numbers of one row server; bytes and seconds."""
+
+    max_body_bytes: int = 3 * MAX_BLOB_BYTES + 1024 * 1024
+    """Of one PUT: a member with the whole stake holds three times the blob."""
+    in_flight_bytes: int = 512 * 1024 * 1024
+    """Of all bodies and answers under way. A PUT takes up to three times its body while it is checked."""
+    max_answer_bytes: int = 64 * 1024 * 1024
+    """Rows of one answer (at least one row is served)."""
+    max_puts: int = 64
+    """Uploads under way at the same time."""
+    patience_s: float = 10.0
+    """Plus the size over `min_bytes_per_s`: how long one body or answer may take."""
+    min_bytes_per_s: int = 1024 * 1024
+    retry_after_s: int = 1
+
+    def __post_init__(self) -> None:
+        for name in self.__dataclass_fields__:
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it should be above 0")
+
+    def time_for(self, size: int) -> float:
+        """Seconds that a transfer of `size` bytes may take."""
+        return self.patience_s + size / self.min_bytes_per_s
+
+
+class Lease:
+    """A share of a ByteBudget that grows as bytes arrive."""
+
+    def __init__(self, budget: "ByteBudget") -> None:
+        self._budget = budget
+        self.taken = 0
+
+    def take(self, size: int) -> bool:
+        """Whether `size` more bytes fit just now; they are taken if so."""
+        if self._budget.free < size:
+            return False
+        self._budget.free -= size
+        self.taken += size
+        return True
+
+
+class ByteBudget:
+    """How many bytes all requests together may hold. A request may take what has arrived, not what it announces, so
+    that big announcements alone keep nobody else out."""
+
+    def __init__(self, size: int) -> None:
+        self.free = size
+
+    @contextmanager
+    def lease(self) -> Iterator[Lease]:
+        lease = Lease(self)
+        try:
+            yield lease
+        finally:
+            self.free += lease.taken

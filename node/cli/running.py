@@ -1,0 +1,101 @@
+"""`outerstep worker run` and `outerstep scorer run`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from node.cli.connect import open_key
+from node.cli.options import DEFAULT_NODE, KeyOption, NodeOption
+from node.cli.output import run
+
+worker_app = typer.Typer(no_args_is_help=True, help="Train in a job.")
+scorer_app = typer.Typer(no_args_is_help=True, help="Score a job's updates, as a validator that it names.")
+
+JobOption = Annotated[int, typer.Option("--job", min=1, metavar="ID", help="The job (outerstep job list).")]
+HomeOption = Annotated[Path, typer.Option("--home", metavar="DIR", help="Folder for its state, data and log.")]
+DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")]
+ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Threads for computing; default: torch's choice.")]
+
+
+@worker_app.callback()
+def _worker() -> None:
+    """Train in a job."""
+
+
+@scorer_app.callback()
+def _scorer() -> None:
+    """Score a job's updates, as a validator that it names."""
+
+
+@worker_app.command("run")
+def run_worker_command(
+    job: JobOption,
+    home: HomeOption,
+    node: NodeOption = None,
+    key: KeyOption = None,
+    device: DeviceOption = "cpu",
+    threads: ThreadsOption = None,
+    store_checkpoints: Annotated[
+        bool | None,
+        typer.Option(
+            "--store-checkpoints/--no-store-checkpoints",
+            help="Store the state after each settled round; default: when first among the round's workers.",
+        ),
+    ] = None,
+    keep_checkpoints: Annotated[int, typer.Option(min=1, help="How many of its checkpoints to keep.")] = 3,
+    checkpoint_duration: Annotated[int, typer.Option(min=1, metavar="BLOCKS")] = 20_000,
+    replicas: Annotated[int, typer.Option(min=1, help="Providers for each stored file.")] = 2,
+    log_duration: Annotated[
+        int, typer.Option(min=0, metavar="BLOCKS", help="Store the log for so long; 0: do not.")
+    ] = 0,
+    log_every: Annotated[
+        int, typer.Option(min=0, metavar="ROUNDS", help="Store it after so many rounds; 0: at the end of the job.")
+    ] = 0,
+    blob_lifetime: Annotated[
+        int, typer.Option(min=10, metavar="BLOCKS", help="How long the nodes keep each round's payload.")
+    ] = 2_000,
+) -> None:
+    """Take part in a job until it is over; Ctrl-C stops cleanly, and the same command goes on."""
+    from node.run_worker import run_worker
+    from node.worker_options import WorkerOptions
+
+    options = WorkerOptions(
+        job_id=job,
+        device=device,
+        threads=threads,
+        store_checkpoints=store_checkpoints,
+        keep_checkpoints=keep_checkpoints,
+        checkpoint_duration=checkpoint_duration,
+        replicas=replicas,
+        log_duration=log_duration,
+        log_every=log_every,
+        blob_lifetime=blob_lifetime,
+    )
+    run(run_worker(node or [DEFAULT_NODE], open_key(key), home, options))
+
+
+@scorer_app.command("run")
+def run_scorer_command(
+    job: JobOption,
+    home: HomeOption,
+    node: NodeOption = None,
+    key: KeyOption = None,
+    device: DeviceOption = "cpu",
+    threads: ThreadsOption = None,
+    max_windows: Annotated[int, typer.Option(min=1, help="Held-out windows to score on.")] = 64,
+) -> None:
+    """Score every revealed update on held-out text and attest states; the key is the validator's operator key."""
+    from node.scorer import run_scorer
+
+    run(
+        run_scorer(
+            node or [DEFAULT_NODE],
+            open_key(key),
+            home,
+            job_id=job,
+            device=device,
+            threads=threads,
+            max_windows=max_windows,
+        )
+    )

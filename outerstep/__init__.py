@@ -1,0 +1,1 @@
+"""Thin public face of outerstep: the command line and the version."""

@@ -119,7 +119,16 @@ class TrainingConfig(msgspec.Struct, frozen=True, array_like=True, forbid_unknow
     @classmethod
     def demo(cls, corpus: Corpus, rounds: int = 10) -> "TrainingConfig":
         """A small model that learns this text on a busy two-core machine; measured in docs/training.md."""
-        return cls(alphabet=corpus.alphabet, total_rounds=rounds)
+        # Few rounds need denser updates than the 207x recipe of long runs (k = 74, rate 6): 12.5 % of the elements
+        # at a lower rate, which is still 47 times less than fp32.
+        return cls(
+            alphabet=corpus.alphabet,
+            total_rounds=rounds,
+            inner_steps=300,
+            warmup_steps=60,
+            top_k=512,
+            outer_lr_milli=2_200,
+        )
 
     @classmethod
     def from_manifest(cls, manifest: bytes) -> "TrainingConfig":

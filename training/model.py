@@ -49,12 +49,16 @@ class LanguageModel(nn.Module):
         self.final_norm = nn.LayerNorm(config.width, bias=False)
 
     def forward(self, inputs_BT: Tensor, targets_BT: Tensor) -> Tensor:
+        logits_BTV = self.logits(inputs_BT).float()
+        return functional.cross_entropy(logits_BTV.view(-1, logits_BTV.shape[-1]), targets_BT.reshape(-1))
+
+    def logits(self, inputs_BT: Tensor) -> Tensor:
+        """Tokens [B, T] -> scores of the token after each, [B, T, V]."""
         positions = self.position_embedding.weight[: inputs_BT.shape[1]]
         stream = self.token_embedding(inputs_BT) + positions
         for block in self.blocks:
             stream = block(stream)
-        logits = functional.linear(self.final_norm(stream), self.token_embedding.weight)  # [B, T, V]
-        return functional.cross_entropy(logits.float().view(-1, logits.shape[-1]), targets_BT.reshape(-1))
+        return functional.linear(self.final_norm(stream), self.token_embedding.weight)
 
 
 def parameter_layout(module: nn.Module) -> tuple[tuple[str, tuple[int, ...]], ...]:

@@ -96,15 +96,15 @@ class Trainer:
         theta_P = shared.float_parameters()
         start_P = theta_P - self._state.residual_P * np.float32(self.config.local_residual_milli / MILLI)
         end_P, optimizer, mean_loss = self._inner_steps(start_P, shared.rounds_settled, round_index, on_step)
-        decay = np.float32(self.config.feedback_decay_milli / MILLI)
-        owed_P = self._state.residual_P * decay + (start_P - end_P)
+        owed_P = self._state.residual_P * np.float32(self.config.feedback_decay_milli / MILLI)
+        owed_P += start_P - end_P
         base = shared.round_index
         payload = compress(self.config, owed_P, base_round=base, round_index=round_index)
         sent_P = updates_to_float(decompress(self.config, payload, base_round=base, round_index=round_index))
         after = PrivateState(
             exp_avg_P=_to_numpy(optimizer.exp_avg_P),
             exp_avg_sq_P=_to_numpy(optimizer.exp_avg_sq_P),
-            residual_P=owed_P - sent_P,
+            residual_P=np.subtract(owed_P, sent_P, dtype=np.float32),
             adam_steps=optimizer.num_steps,
             last_accepted_round=round_index,
         )

@@ -30,8 +30,7 @@ class Int8:
         steps = LEVELS[codes] * 2.0**-UPDATE_BITS
         scaled = np.divide(blocks, steps[:, None], out=np.zeros_like(blocks), where=steps[:, None] > 0)
         elements = np.clip(np.rint(scaled), -LARGEST, LARGEST).astype(np.int8)
-        scales: bytes = codes.astype(np.uint8).tobytes()
-        return scales + elements.reshape(-1)[: len(values_P)].tobytes()
+        return b"".join([codes.astype(np.uint8).tobytes(), elements.reshape(-1)[: len(values_P)].tobytes()])
 
     def decode(self, body: memoryview, num_parameters: int) -> Int64:
         num_blocks = -(-num_parameters // BLOCK)

@@ -28,6 +28,8 @@ class DaLimits:
         for name in self.__dataclass_fields__:
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it should be above 0")
+        if self.in_flight_bytes < self.max_body_bytes:
+            raise ValueError(f"in_flight_bytes is {self.in_flight_bytes}; one body may have {self.max_body_bytes}")
 
     def time_for(self, size: int) -> float:
         """Seconds that a transfer of `size` bytes may take."""

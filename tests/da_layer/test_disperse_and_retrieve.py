@@ -204,6 +204,7 @@ async def test_two_liars_cannot_make_a_blob_unknown_or_one_make_it_pruned(tmp_pa
         member = net.members.members[0]
         net.node_of(member).store.put(signed, proven_rows(blob, net.assigned(blob)[0]))
         net.node_of(member).store.prune(101)
+        net.node_of(net.members.members[1]).fault = refuse
         with pytest.raises(BlobUnavailable) as caught:
             await read(net, blob)
         assert caught.value.have == 0

@@ -5,6 +5,7 @@ Segments travel as canonical bytes, everything else as JSON. A refusal is JSON t
 """
 
 import asyncio
+import logging
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -23,6 +24,8 @@ from storage.errors import (
 from storage.service import StorageService
 from storage.terms import DealTerms
 from storage.tree import MAX_BODY_BYTES, Segment
+
+log = logging.getLogger(__name__)
 
 PREFIX: Final = "/storage/v1"
 MAX_PAGE: Final = 1000
@@ -132,22 +135,26 @@ class _Faces:
         response = web.StreamResponse(status=status, headers=headers)
         response.content_length = end - first
         with self._service.reads:
-            # A first piece that is missing still gets a proper refusal; a later one cuts the connection.
-            data = await self._piece(root, first, end) if first < end else b""
-            await response.prepare(request)
-            try:
-                while data:
+            data = await self._piece(root, first, end)
+        await response.prepare(request)
+        try:
+            while data:
+                async with asyncio.timeout(self._service.limits.body_timeout_s):
                     await response.write(data)
-                    first += len(data)
-                    data = await self._piece(root, first, end) if first < end else b""
-                await response.write_eof()
-            except RequestRefused:
-                if request.transport is not None:
-                    request.transport.abort()
+                first += len(data)
+                data = await self._piece(root, first, end)
+            await response.write_eof()
+        except (RequestRefused, TimeoutError) as error:
+            # The status has been sent, so all that can still be said is that this is not the whole answer.
+            log.info("storage: a read of %s was cut at byte %d: %s", root.hex(), first, error)
+            if request.transport is not None:
+                request.transport.abort()
         return response
 
     async def _piece(self, root: bytes, first: int, end: int) -> bytes:
-        """Bytes from `first` to the end of its segment, or to `end` when that comes first."""
+        """Bytes from `first` to the end of its segment, or to `end` when that comes first; none from `end` on."""
+        if first >= end:
+            return b""
         index, skip = divmod(first, SEGMENT_BYTES)
         segment = decode(await self._service.read_segment(root, index), Segment)
         return segment.data[skip : skip + end - first]

@@ -295,7 +295,9 @@ class StorageService:
                 known = await asyncio.to_thread(self._store.refer, terms.id, terms.root, terms.size)
             except (OverBudget, UnwritableStore) as error:
                 raise NoSpace(f"cannot keep this file: {error}") from error
-            if not known or not await asyncio.to_thread(self._store.audit, terms.root, terms.size):
+            # What is known to be incomplete is not read: anyone may ask, and reading a file is work.
+            whole = known and self.is_complete(terms)
+            if not whole or not await asyncio.to_thread(self._store.audit, terms.root, terms.size):
                 if terms.size == 0:
                     raise Incomplete(f"the root of deal {terms.id} is not that of an empty file")
                 held = self.held(terms)

@@ -206,7 +206,8 @@ class StorageStore:
                     write_atomically(mark, FORMAT, scratch=self._scratch)
                 elif mark.read_bytes() != FORMAT:
                     raise UnwritableStore(f"{self._path} holds another format; this program writes {FORMAT!r}")
-                write_atomically(self._scratch / "probe", b"", scratch=self._scratch)
+                write_new(self._scratch / "probe", b"probe")
+                (self._scratch / "probe").unlink()
             except BaseException:
                 os.close(lock)
                 raise

@@ -26,14 +26,14 @@ def test_following_gives_whole_new_lines_of_old_new_and_replaced_files(tmp_path:
     node = node_at(tmp_path)
     app, engine = tmp_path / "logs/app.log", tmp_path / "logs/engine.log"
     app.write_text("before following\n")
-    script = iter(
-        [
-            lambda: app.open("a").write("whole\nhal"),
-            lambda: (app.open("a").write("f\n"), engine.write_text("new file\n")),
-            lambda: app.write_text("again\n"),
-        ]
-    )
-    lines = follow([node], wait=lambda _: next(script)())
+    script = iter([(app, "a", "whole\nhal"), (app, "a", "f\n"), (engine, "w", "new file\n"), (app, "w", "again\n")])
+
+    def write_next(_: float) -> None:
+        path, mode, text = next(script)
+        with path.open(mode) as file:
+            file.write(text)
+
+    lines = follow([node], wait=write_next)
     assert [next(lines) for _ in range(4)] == [
         "node0/app | whole",
         "node0/app | half",

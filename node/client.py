@@ -183,8 +183,12 @@ class Client:
         params = rpc.SettlementParams(job_id=job_id, round_index=index)
         return await self._record("settlement_get", params, records.Settlement)
 
-    async def blob(self, commitment: bytes) -> records.Blob | None:
-        return await self._record("da_getBlob", rpc.BlobParams(commitment=commitment), records.Blob)
+    async def blob(
+        self, commitment: bytes, *, publisher: bytes | None = None, namespace: str | None = None
+    ) -> records.Blob | None:
+        """The record of one publisher and namespace, else of all of this commitment the one that lasts longest."""
+        params = rpc.BlobParams(commitment=commitment, publisher=publisher, namespace=namespace)
+        return await self._record("da_getBlob", params, records.Blob)
 
     async def deal(self, deal_id: int) -> records.Deal | None:
         return await self._record("storage_getDeal", rpc.DealParams(deal_id=deal_id), records.Deal)

@@ -154,6 +154,13 @@ def split_address(address: str, *, name: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def local_address(address: str) -> str:
+    """host:port at which this machine itself reaches what listens on `address`."""
+    host, port = split_address(address, name="address")
+    host = {"0.0.0.0": LOOPBACK, "::": "::1"}.get(host, host)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def load_config(home: Path) -> NodeConfig:
     """Read and check DIR/config.toml.
 

@@ -122,7 +122,11 @@ def _read_scalar(data: JsonValue, wanted: type, path: str) -> object:
         if not math.isfinite(number):
             raise _wrong(path, data, "a finite number")
         return number
-    if wanted in (bool, str) and type(data) is wanted:
+    if wanted is str and isinstance(data, str):
+        if not data.isascii() and data.encode("utf-8", "ignore").decode() != data:
+            raise JsonFormError(f"{path or 'value'} is not Unicode text")
+        return data
+    if wanted is bool and type(data) is bool:
         return data
     if wanted is types.NoneType and data is None:
         return None

@@ -84,6 +84,8 @@ class SettlementParams(_Form, frozen=True):
 
 class BlobParams(_Form, frozen=True):
     commitment: Hash32
+    publisher: Address | None = None
+    namespace: str | None = None
     prove: bool = False
 
 
@@ -240,6 +242,13 @@ class ValidatorInfo(_Form, frozen=True):
 class ValidatorsAnswer(_Form, frozen=True):
     height: int
     validators: tuple[ValidatorInfo, ...]
+
+
+class Peer(_Form, frozen=True):
+    node_id: str
+    moniker: str
+    address: str
+    outbound: bool
 
 
 class RoundEvent(_Form, frozen=True):

@@ -20,7 +20,7 @@ import aiohttp
 import node
 from node.checks import check_genesis_file, check_paths, check_ports, single_instance
 from node.children import ChildSpec, GivenUp, Group, rotate_log
-from node.config import NodeConfig, load_config, split_address
+from node.config import NodeConfig, load_config, local_address
 from node.engine import find_engine
 from node.engine_files import ENGINE_FOLDER, SOCKET_NAME, write_engine_config
 from node.errors import SetupError
@@ -132,7 +132,7 @@ def _hint(text: str) -> str:
 
 def _chain_specs(home: Path, config: NodeConfig, engine: Path) -> list[ChildSpec]:
     socket_path = home / SOCKET_NAME
-    rpc = f"http://{_local(config.network.engine_rpc)}/health"
+    rpc = f"http://{local_address(config.network.engine_rpc)}/health"
 
     async def app_listens() -> bool:
         return socket_path.exists()
@@ -148,7 +148,7 @@ def _chain_specs(home: Path, config: NodeConfig, engine: Path) -> list[ChildSpec
 
 
 def _service_specs(home: Path, config: NodeConfig) -> list[ChildSpec]:
-    url = f"http://{_local(config.network.services)}/health"
+    url = f"http://{local_address(config.network.services)}/health"
 
     async def services_answer() -> bool:
         return await _answers(url)
@@ -178,13 +178,6 @@ def _spec(
 def _python(module: str, *arguments: str) -> list[str]:
     """A module of ours, never one that happens to lie in the working folder (-P)."""
     return [sys.executable, "-P", "-m", module, *arguments]
-
-
-def _local(address: str) -> str:
-    """Where this machine itself reaches what listens on `address`."""
-    host, port = split_address(address, name="address")
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def _answers(url: str) -> bool:

@@ -1,0 +1,139 @@
+"""What DA layer and storage ask about the chain, answered from the node's committed state."""
+
+from typing import Final
+
+from abci_app import tables
+from abci_app.records import Account, Deal
+from abci_app.rules.blobs import blob_key, blob_price
+from da_layer.errors import ChainUnavailable
+from node.chain import ChainState
+from node.errors import NodeError
+from node.follower import Follower
+from primitives.blobs import BlobPromise, ServiceSet
+from storage.errors import SourceUnavailable
+from storage.terms import DealTerms
+
+PROMISE_BLOCKS: Final = 200
+"""How long a promise counts against its publisher's balance while its certificate is not on chain."""
+
+
+class ChainForBlobs:
+    """`da_layer.admission.DaChain` for one node."""
+
+    def __init__(self, state: ChainState, follower: Follower) -> None:
+        self._state = state
+        self._follower = follower
+        self._open: dict[bytes, dict[bytes, tuple[int, int, BlobPromise]]] = {}
+
+    def height(self) -> int:
+        return self._follower.height
+
+    async def service_set(self, version: int) -> ServiceSet | None:
+        """Raises: ChainUnavailable."""
+        if not 0 <= version < 2**63:
+            return None
+        try:
+            return await self._state.get(tables.SERVICE_SETS, version)
+        except NodeError as error:
+            raise ChainUnavailable(str(error)) from error
+
+    async def may_publish(self, promise: BlobPromise) -> str | None:
+        """None when the publisher can pay for this blob and for all others that it has promised here lately.
+
+        Raises: ChainUnavailable.
+        """
+        try:
+            return await self._refusal(promise)
+        except NodeError as error:
+            raise ChainUnavailable(str(error)) from error
+
+    async def _refusal(self, promise: BlobPromise) -> str | None:
+        params = await self._state.get(tables.PARAMS)
+        if params is None:
+            raise ChainUnavailable("the chain has no parameters yet")
+        height = self.height()
+        lifetime = promise.expiry_height - height
+        if not 0 < lifetime <= params.max_blob_lifetime + 1:
+            return f"expiry height {promise.expiry_height} is not within {params.max_blob_lifetime} blocks from now"
+        price = blob_price(promise.header.size, lifetime, params)
+        account = await self._state.get(tables.ACCOUNTS, promise.publisher) or Account()
+        open_here = await self._still_open(promise.publisher, height)
+        open_here.pop(promise.digest, None)
+        promised = sum(amount for amount, _, _ in open_here.values())
+        if account.balance < promised + price:
+            return (
+                f"it costs {price} x 10^-6 token; the publisher has {account.balance}, of which {promised} are "
+                "promised for blobs that are not certified yet"
+            )
+        open_here[promise.digest] = (price, height, promise)
+        self._open[promise.publisher] = open_here
+        return None
+
+    async def _still_open(self, publisher: bytes, height: int) -> dict[bytes, tuple[int, int, BlobPromise]]:
+        """The publisher's promises that are neither too old nor on chain."""
+        kept = {}
+        for digest, (price, since, promise) in self._open.pop(publisher, {}).items():
+            key = blob_key(promise.header.commitment, promise.publisher, promise.namespace)
+            if height - since <= PROMISE_BLOCKS and await self._state.get(tables.BLOBS, *key) is None:
+                kept[digest] = (price, since, promise)
+        return kept
+
+
+class ChainDeals:
+    """`storage.terms.DealSource` for one node."""
+
+    def __init__(self, state: ChainState, follower: Follower) -> None:
+        self._state = state
+        self._follower = follower
+        self._known: dict[bytes, Deal] = {}
+
+    def height(self) -> int:
+        return self._follower.height
+
+    async def get(self, deal_id: int) -> DealTerms | None:
+        """Raises: SourceUnavailable."""
+        try:
+            deal = await self._state.get(tables.DEALS, deal_id)
+        except NodeError as error:
+            raise SourceUnavailable(str(error)) from error
+        return None if deal is None else deal_terms(deal)
+
+    async def for_provider(self, operator: bytes) -> list[DealTerms]:
+        """Every living deal that names `operator`. Only deals that are new or changed are read again.
+
+        Raises: SourceUnavailable.
+        """
+        try:
+            living = await self._living()
+        except NodeError as error:
+            raise SourceUnavailable(str(error)) from error
+        return [deal_terms(deal) for deal in living if operator in deal.providers]
+
+    async def _living(self) -> list[Deal]:
+        """By the chain's index of end heights: an entry is written anew whenever the end of a deal moves."""
+        keys = await self._state.keys(tables.DEALS_BY_END)
+        known: dict[bytes, Deal] = {}
+        for key in keys:
+            deal = self._known.get(key)
+            if deal is None or deal.status == "pending":
+                deal = await self._state.get(tables.DEALS, int.from_bytes(key[-8:], "big"))
+            if deal is not None:
+                known[key] = deal
+        self._known = known
+        return list(known.values())
+
+
+def deal_terms(deal: Deal) -> DealTerms:
+    """A deal's record in the form of the storage package."""
+    return DealTerms(
+        id=deal.id,
+        root=deal.root,
+        size=deal.size,
+        tier=deal.tier,
+        end_height=deal.end_height,
+        providers=deal.providers,
+        owner=deal.owner,
+        series=deal.series,
+        status=deal.status,
+        closed_height=deal.closed_height,
+    )

@@ -27,6 +27,8 @@ SKIPPED_FOLDERS: Final = frozenset(
     }
 )
 """`encodings` holds generated tables of numbers; the others are tests, installed packages or not source."""
+_PAIRS_AT_ONCE: Final = 2**20
+"""Bigrams counted together, to bound memory."""
 
 
 class Corpus:
@@ -53,10 +55,7 @@ class Corpus:
 
         Raises: CorpusError when it cannot be read or is too short.
         """
-        try:
-            return cls(path.read_bytes())
-        except OSError as error:
-            raise CorpusError(f"cannot read the text {path}: {error.strerror}") from error
+        return cls(_read(path))
 
     def held_out_starts(self, block_length: int, max_windows: int | None = None) -> NDArray[np.int64]:
         """Where the held-out windows start: side by side, and evenly thinned out to `max_windows` when there are more.
@@ -86,8 +85,10 @@ class Corpus:
     @cached_property
     def _bigram_log_probability(self) -> NDArray[np.float64]:
         size = len(self.alphabet)
-        pairs = self.train[:-1].astype(np.int64) * size + self.train[1:]
-        counts = np.bincount(pairs, minlength=size * size).reshape(size, size) + 1.0
+        counts = np.ones((size, size))
+        for start in range(0, len(self.train) - 1, _PAIRS_AT_ONCE):
+            part = self.train[start : start + _PAIRS_AT_ONCE + 1].astype(np.int64)
+            counts += np.bincount(part[:-1] * size + part[1:], minlength=size * size).reshape(size, size)
         logarithms: NDArray[np.float64] = np.log(counts / counts.sum(axis=1, keepdims=True))
         return logarithms
 
@@ -102,7 +103,7 @@ def standard_library_text(limit_bytes: int | None = None) -> bytes:
     parts: list[bytes] = []
     total = 0
     for path in _source_files(folder):
-        content = path.read_bytes()
+        content = _read(path)
         if limit_bytes is not None and total + len(content) > limit_bytes:
             break
         if _is_utf8(content):
@@ -121,6 +122,13 @@ def _source_files(folder: Path) -> list[Path]:
         and not path.name.startswith("_sysconfigdata")  # generated for the machine
     ]
     return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CorpusError(f"cannot read the text {path}: {error.strerror}") from error
 
 
 def _is_utf8(content: bytes) -> bool:

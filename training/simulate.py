@@ -114,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--limit-bytes", type=_positive, help="use no more than this of the standard library's source")
     parser.add_argument("--max-windows", type=_positive, default=256, help="held-out windows per evaluation")
     parser.add_argument("--threads", type=_positive, default=1, help="torch threads")
-    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
+    parser.add_argument("--device", type=_device, default="cpu", help="cpu, cuda, cuda:1, ...")
     parser.add_argument(
         "--set", action="append", default=[], metavar="FIELD=VALUE", help="change a field of the demo configuration"
     )
@@ -124,8 +124,17 @@ def _parser() -> argparse.ArgumentParser:
 def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
-        raise ValueError
+        raise argparse.ArgumentTypeError("should be at least 1")
     return value
+
+
+def _device(text: str) -> str:
+    try:
+        torch.empty(0, device=text)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise argparse.ArgumentTypeError(f"torch cannot use {text!r} here: {reason}") from error
+    return text
 
 
 def _corpus(options: argparse.Namespace) -> Corpus:

@@ -102,3 +102,12 @@ def test_command_line_explains_bad_input_in_one_line(
 def test_payloads_of_the_demo_are_at_least_forty_times_smaller_than_fp32() -> None:
     config = TrainingConfig.demo(tiny_corpus(), 10)
     assert fp32_bytes(config) / len(random_payload(config, 1)) > 40
+
+
+@pytest.mark.parametrize("arguments", [["--device", "toaster"], ["--rounds", "0"], ["--workers", "x"]])
+def test_command_line_refuses_bad_values_before_it_starts(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert arguments[0] in capsys.readouterr().err

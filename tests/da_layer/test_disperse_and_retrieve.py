@@ -347,3 +347,63 @@ def busy_once() -> Fault:
         return await handler(request)
 
     return fault
+
+
+async def test_big_rows_are_fetched_in_several_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("da_layer.retrieve._BATCH_BYTES", 1)
+    async with network(tmp_path) as net:
+        blob = net.encode(DATA)
+        net.store_everywhere(blob)
+        net.nodes[0].fault = changing_rows(wrong_bytes)
+        assert await read(net, blob) == DATA
+
+
+async def test_retrieval_gives_up_in_time_when_all_nodes_hang(tmp_path: Path) -> None:
+    async with network(tmp_path) as net:
+        blob = net.encode(DATA)
+        for node in net.nodes:
+            node.fault = hang
+        with pytest.raises(BlobUnavailable) as caught:
+            await asyncio.wait_for(read(net, blob, timeout_s=0.3), 10)
+        assert (caught.value.have, caught.value.need) == (0, 8)
+
+
+async def test_corrupt_rows_on_a_nodes_disk_are_replaced_by_others(tmp_path: Path) -> None:
+    """FAULTS D13, D23: two of four nodes have lost their disks' content, bit by bit."""
+    async with network(tmp_path) as net:
+        blob = net.encode(DATA)
+        net.store_everywhere(blob)
+        for position in (0, 1):
+            for rows in (tmp_path / f"node{position}").glob("blobs/*/*/rows"):
+                rows.write_bytes(bytes(rows.stat().st_size))
+        assert await read(net, blob) == DATA
+
+
+async def test_nothing_runs_on_after_a_failed_dispersal(tmp_path: Path) -> None:
+    async with network(tmp_path) as net:
+        blob = net.encode(DATA)
+        net.nodes[0].fault = net.nodes[1].fault = refuse
+        net.nodes[2].fault = hang
+        with pytest.raises(NotAttested):
+            await spread(net, blob)
+        names = [getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks()]
+        assert not [name for name in names if name in ("_offer", "_grace")]
+
+
+async def test_a_closed_session_is_an_error_not_a_crash(tmp_path: Path) -> None:
+    async with network(tmp_path) as net:
+        blob = net.encode(DATA)
+        await net.session.close()
+        with pytest.raises(NotAttested, match="session is closed"):
+            await spread(net, blob)
+        with pytest.raises(BlobUnavailable, match="session is closed"):
+            await read(net, blob)
+
+
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1/x", "http://", "no address", "http://127.0.0.1:99999"])
+async def test_addresses_that_are_none_are_survived(tmp_path: Path, url: str) -> None:
+    async with network(tmp_path) as net:
+        blob = net.encode(DATA)
+        net.store_everywhere(blob)
+        members = unreachable(net.members, net.nodes[0].url, url=url)
+        assert await retrieve(net.session, blob.header, members, timeout_s=10, hedge_s=QUICK_HEDGE_S) == DATA

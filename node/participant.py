@@ -12,6 +12,7 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from abci_app.records import Blob, Deal, Job, Settlement
+from abci_app.rules.rounds import round_namespace
 from da_layer.client import retrieve
 from da_layer.errors import BlobPruned, BlobUnknown, DaError, InvalidEncoding
 from node.client import Client
@@ -93,7 +94,8 @@ class Participant:
         own = self._local_payload(commitment)
         if own is not None:
             return own
-        record = await self._client.blob(commitment)
+        namespace = round_namespace(self.setup.job_id, round_index)
+        record = await self._client.blob(commitment, publisher=worker, namespace=namespace)
         if record is None:
             raise BlobMissing(f"the node does not know blob {commitment.hex()[:16]} yet")
         if record.header.size > max_payload_bytes(self.setup.config):

@@ -7,7 +7,13 @@ import typer
 
 DEFAULT_HOME: Final = Path("build/localnet")
 
-app = typer.Typer(help="Several nodes on this machine, for trying things out.", no_args_is_help=True)
+app = typer.Typer(
+    help="Several nodes on this machine, for trying things out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
 HomeOption = Annotated[Path, typer.Option(help="Folder of the network.", envvar="OUTERSTEP_LOCALNET_HOME")]
 
 

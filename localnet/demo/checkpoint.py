@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from abci_app.records import Deal
 from abci_app.tables import SETTLEMENTS
@@ -12,6 +13,10 @@ from node.keeping import log_series
 from node.participant import checkpoint_series
 from node.storing import fetch_file
 from training import SharedState, evaluate
+
+
+JUDGED_WINDOWS: Final = 1024
+"""Evenly spread over the held-out text."""
 
 
 class CheckpointMissing(Exception):
@@ -63,7 +68,7 @@ async def fetch_newest(client: Client, job_id: int, folder: Path) -> CheckedChec
 def judge(job: DemoJob, state: SharedState) -> tuple[float, float, float]:
     """(loss of the genesis state, loss of `state`, bigram loss) on the same held-out tokens, nats per token."""
     return (
-        evaluate(job.config, job.genesis, job.corpus),
-        evaluate(job.config, state, job.corpus),
-        job.corpus.bigram_loss(job.config.block_length),
+        evaluate(job.config, job.genesis, job.corpus, JUDGED_WINDOWS),
+        evaluate(job.config, state, job.corpus, JUDGED_WINDOWS),
+        job.corpus.bigram_loss(job.config.block_length, JUDGED_WINDOWS),
     )

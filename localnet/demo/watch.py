@@ -133,7 +133,9 @@ class LiveView:
         if self._live is not None:
             self._live.update(_draw(view, seconds), refresh=True)
         elif view.line != self._last:
-            self._console.print(f"[{seconds:6.1f} s] height {view.height} {view.line}", markup=False, highlight=False)
+            self._console.print(
+                f"[{seconds:6.1f} s] height {view.height} {view.line}", markup=False, highlight=False, soft_wrap=True
+            )
             self._last = view.line
 
 

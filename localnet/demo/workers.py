@@ -17,7 +17,7 @@ from primitives.keys import PrivateKey
 
 NICENESS: Final = 10
 """The nodes share the machine with the workers; blocks should not wait for training."""
-LOG_BLOCKS: Final = 40
+LOG_BLOCKS: Final = 30
 """How long a worker's log stays in the temporary tier."""
 LOG_EVERY_ROUNDS: Final = 3
 CHECKPOINTS_KEPT: Final = 3

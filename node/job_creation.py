@@ -84,10 +84,8 @@ class JobPlan:
         if fixed:
             raise PlanError(f"training.{fixed[0]} follows from the text and the rounds; leave it out")
         try:
-            return msgspec.convert(
-                {"alphabet": corpus.alphabet, "total_rounds": self.rounds, **self.training}, TrainingConfig
-            )
-        except (msgspec.ValidationError, ConfigError, TypeError) as error:
+            return TrainingConfig(alphabet=corpus.alphabet, total_rounds=self.rounds, **self.training)
+        except (ConfigError, TypeError) as error:
             raise PlanError(f"training: {error}") from error
 
     def terms(self, config: TrainingConfig, data: Deal, genesis_root: bytes) -> JobTerms:

@@ -5,14 +5,19 @@ import json
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import typer
 from typer.core import TyperGroup
 
 from node.cli.options import CliError
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 T = TypeVar("T")
+WIDTH: Final = 160
+"""Columns of tables that do not go to a terminal."""
 
 
 class OutcomeGroup(TyperGroup):
@@ -64,7 +69,6 @@ def show(value: object, *, as_json: bool, table: Callable[[], None]) -> None:
 
 def print_fields(title: str, fields: Iterable[tuple[str, object]]) -> None:
     """A two-column table of names and values."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, show_header=False, title_justify="left", box=None)
@@ -72,12 +76,11 @@ def print_fields(title: str, fields: Iterable[tuple[str, object]]) -> None:
     table.add_column(overflow="fold")
     for name, value in fields:
         table.add_row(name, text(value))
-    Console().print(table)
+    screen().print(table)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
     """A table with a heading; `empty` is what to say when there is no row."""
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
@@ -85,7 +88,14 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[obje
         table.add_column(column, overflow="fold")
     for row in rows:
         table.add_row(*(text(cell) for cell in row))
-    Console().print(table if table.row_count else empty, markup=False)
+    screen().print(table if table.row_count else empty, markup=False)
+
+
+def screen() -> "Console":
+    """Standard output; wide enough for hashes where it is no terminal."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else WIDTH)
 
 
 def text(value: object) -> str:

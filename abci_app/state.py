@@ -25,6 +25,8 @@ class Branch:
     def __init__(self, parent: ReadableState) -> None:
         self._parent = parent
         self._writes: dict[bytes, bytes | None] = {}
+        self._keys_by_table: dict[bytes, set[bytes]] = {}
+        """Written keys by what stands before their first slash: a walk through one table looks at no others."""
 
     @property
     def writes(self) -> dict[bytes, bytes | None]:
@@ -37,15 +39,22 @@ class Branch:
         return self._parent.get(key)
 
     def set(self, key: bytes, value: bytes) -> None:
-        self._writes[key] = value
+        self._write(key, value)
 
     def delete(self, key: bytes) -> None:
-        self._writes[key] = None
+        self._write(key, None)
+
+    def _write(self, key: bytes, value: bytes | None) -> None:
+        if key not in self._writes:
+            self._keys_by_table.setdefault(key.partition(b"/")[0], set()).add(key)
+        self._writes[key] = value
 
     def iterate(self, prefix: bytes, *, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """See `ReadableState`. Writes made while iterating are not seen by the iteration."""
         first = max(prefix, start)
-        own = sorted((k, v) for k, v in self._writes.items() if k.startswith(prefix) and k >= first)
+        table, slash, _ = prefix.partition(b"/")
+        written_keys = self._keys_by_table.get(table, ()) if slash else self._writes
+        own = sorted((k, self._writes[k]) for k in written_keys if k.startswith(prefix) and k >= first)
         hidden = {k for k, _ in own}
         below = ((k, v) for k, v in self._parent.iterate(prefix, start=start) if k not in hidden)
         written = ((k, v) for k, v in own if v is not None)
@@ -53,7 +62,8 @@ class Branch:
 
     def merge_into(self, target: "Branch") -> None:
         """Apply these writes to `target` (the parent branch)."""
-        target._writes.update(self._writes)
+        for key, value in self._writes.items():
+            target._write(key, value)
 
 
 class MemoryState:

@@ -240,3 +240,11 @@ def test_genesis_conserves_the_supply() -> None:
     chain = Chain()
     assert counters_of(chain.state).supply == 11 * START_BALANCE + 400 * TOKEN
     assert conservation_gap(chain.state) == 0
+
+
+def test_empty_block_changes_nothing() -> None:
+    chain = Chain()
+    before = dict(chain.state.items)
+    chain.block()
+    assert chain.state.items == before
+    assert chain.end.validator_updates == ()

@@ -158,8 +158,15 @@ class Client:
 
     async def account(self, address: bytes) -> records.Account:
         """An account that was never used is an empty one."""
-        found = await self._record("account_get", rpc.AddressParams(address=address), records.Account)
-        return found or records.Account()
+        account, _ = await self.account_and_height(address)
+        return account
+
+    async def account_and_height(self, address: bytes) -> tuple[records.Account, int]:
+        """An account, and the height of the state that it was read from."""
+        answer: rpc.Answer[records.Account] = await self.call(
+            "account_get", rpc.AddressParams(address=address), rpc.Answer[records.Account]
+        )
+        return answer.record or records.Account(), answer.height
 
     async def validator(self, operator: bytes) -> records.Validator | None:
         return await self._record("validator_get", rpc.AddressParams(address=operator), records.Validator)

@@ -27,6 +27,7 @@ VALID_BLOCKS: Final = 200
 """How many blocks ahead a transaction stays valid."""
 RESEND_S: Final = 2.0
 RETRY_S: Final = 0.3
+INDEX_S: Final = 20.0
 MAX_SIGNINGS: Final = 5
 
 
@@ -49,6 +50,11 @@ class TxResult:
     code: int
     log: str
     ids: tuple[int, ...]
+
+
+def is_final(status: TxStatus) -> bool:
+    """Whether a transaction has had its effect. One with a wrong nonce in a block has not: it may come again."""
+    return status.status == "committed" and status.code != WrongNonce.code
 
 
 class Sender:
@@ -142,8 +148,9 @@ class Sender:
                     return True
                 if answer.code != WrongNonce.code:
                     raise TransactionFailed(answer.code, answer.log, tx_hash=signed.hash)
-                if await self._nonce_is_used(signed):
-                    return (await self._client.tx(signed.hash)).status == "committed"
+                fate = await self._fate(signed)
+                if fate is not None:
+                    return is_final(fate)
                 await self._resend_earlier(signed)
                 problem = TransactionFailed(answer.code, answer.log, tx_hash=signed.hash)
             except NodeUnreachable as error:
@@ -158,13 +165,31 @@ class Sender:
 
     async def _resend_earlier(self, signed: SignedTransaction) -> None:
         """Fill the gap before `signed`: the node may have dropped what was sent before it."""
-        height = await self._client.height()
-        for nonce in sorted(n for n in self._in_flight if n < signed.nonce):
-            if self._in_flight[nonce].valid_until_height > height:
-                await self._client.broadcast(self._in_flight[nonce].data)
+        earlier = sorted(nonce for nonce in self._in_flight if nonce < signed.nonce)
+        if not earlier:
+            return
+        committed = (await self._client.account(self._key.address)).nonce
+        for nonce in earlier:
+            sent = self._in_flight.get(nonce)
+            if sent is not None and nonce >= committed:
+                await self._client.broadcast(sent.data)
 
-    async def _nonce_is_used(self, signed: SignedTransaction) -> bool:
-        return (await self._client.account(self._key.address)).nonce > signed.nonce
+    async def _fate(self, signed: SignedTransaction) -> TxStatus | None:
+        """How a transaction ended whose nonce is used up: its result, or `unknown` when another one took its place.
+        None while its nonce is free.
+
+        The account may be read at a newer block than the node has indexed yet, so the index is waited for first:
+        otherwise our own transaction would look like a stranger's.
+        """
+        account, height = await self._client.account_and_height(self._key.address)
+        if account.nonce <= signed.nonce:
+            return None
+        try:
+            await self._client.wait_for_height(height, timeout_s=INDEX_S)
+        except TimeoutError as error:
+            raise NodeUnreachable(self._client.url, f"block {height} is not indexed after {INDEX_S:g} s") from error
+        status = await self._client.tx(signed.hash)
+        return status if is_final(status) else TxStatus(hash=signed.hash, status="unknown")
 
     async def _wait(self, signed: SignedTransaction, deadline: float) -> TxResult | None:
         """The result once it is in a block; None when another transaction used the nonce."""
@@ -173,12 +198,10 @@ class Sender:
             try:
                 height = await self._client.height()
                 status = await self._client.tx(signed.hash, wait_s=max(0.0, min(RESEND_S, remaining)))
-                if status.status == "committed" and status.code != WrongNonce.code:
-                    return self._finish(signed, status)
-                if await self._nonce_is_used(signed):
-                    status = await self._client.tx(signed.hash)
-                    if status.status == "committed" and status.code != WrongNonce.code:
-                        return self._finish(signed, status)
+                fate = status if is_final(status) else await self._fate(signed)
+                if fate is not None and is_final(fate):
+                    return self._finish(signed, fate)
+                if fate is not None:
                     self._forget(signed)
                     return None
                 if height > signed.valid_until_height:
@@ -187,6 +210,7 @@ class Sender:
                     raise TransactionFailed(errors.NOT_INCLUDED, log, tx_hash=signed.hash)
                 if remaining > 0:
                     await self._send_again(signed)
+                    await asyncio.sleep(RETRY_S if status.status == "committed" else 0)
             except (NodeUnreachable, RpcError):
                 if remaining > 0:
                     await asyncio.sleep(RETRY_S)
@@ -194,17 +218,18 @@ class Sender:
                 raise TransactionPending(signed.hash)
 
     async def _send_again(self, signed: SignedTransaction) -> None:
-        answer = await self._client.broadcast(signed.data)
-        if answer.code == WrongNonce.code:
-            await self._resend_earlier(signed)
-            await asyncio.sleep(RETRY_S)
+        """The node may have dropped it, or what was sent before it: then it stands in a block with a wrong nonce."""
+        await self._resend_earlier(signed)
+        await self._client.broadcast(signed.data)
 
     def _finish(self, signed: SignedTransaction, status: TxStatus) -> TxResult:
-        self._in_flight.pop(signed.nonce, None)
         if status.code != 0:
+            self._forget(signed)
             raise TransactionFailed(status.code, status.log, tx_hash=signed.hash, height=status.height)
+        self._in_flight.pop(signed.nonce, None)
         return TxResult(hash=signed.hash, height=status.height, code=0, log=status.log, ids=status.ids)
 
     def _forget(self, signed: SignedTransaction) -> None:
+        """Start counting nonces from the account again: this one may be free."""
         self._in_flight.pop(signed.nonce, None)
         self._next_nonce = None

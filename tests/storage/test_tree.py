@@ -88,6 +88,14 @@ def test_no_altered_segment_verifies(size: int, data: st.DataObject) -> None:
     assert not verify_segment(bytes(32), size, index, honest)
 
 
+def test_a_root_that_claims_fewer_bytes_than_its_leaves_hold_takes_none_of_them() -> None:
+    content = some_bytes(SEGMENT_BYTES)
+    honest = FileTree.build(content)
+    for claimed in (1, LEAF_BYTES, SEGMENT_BYTES - 1):
+        cheap_root = file_root(claimed, honest.merkle_root)
+        assert not verify_segment(cheap_root, claimed, 0, honest.segment(0, content))
+
+
 def test_an_inner_node_does_not_pass_for_a_leaf() -> None:
     content = some_bytes(2 * SEGMENT_BYTES)
     tree = FileTree.build(content)

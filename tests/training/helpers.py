@@ -6,11 +6,15 @@ from functools import cache
 import msgspec
 import numpy as np
 
+from training.aggregation import aggregate
 from training.config import TrainingConfig
 from training.corpus import Corpus
 from training.fixed_point import Float32
 from training.payload import compress
+from training.state import SharedState
+from training.trainer import Trainer
 
+WORKER = b"w" * 20
 SENTENCE = "the state of record is an integer and every node adds the same integers in the same order"
 
 
@@ -57,3 +61,14 @@ def random_payload(config: TrainingConfig, seed: int, *, scale: float = 0.01, ro
 def with_new_checksum(payload: bytes) -> bytes:
     """The same bytes with a CRC that matches them, so that a change reaches the checks behind it."""
     return payload[:-4] + zlib.crc32(payload[:-4]).to_bytes(4, "little")
+
+
+def fresh_trainer(config: TrainingConfig, worker: bytes = WORKER) -> Trainer:
+    return Trainer(config, tiny_corpus(), worker)
+
+
+def settle(trainer: Trainer, shared: SharedState, round_index: int) -> SharedState:
+    """Train and settle one round with this worker alone."""
+    update = trainer.run_round(shared, round_index)
+    trainer.accept(update)
+    return aggregate(trainer.config, shared, round_index, [(trainer.worker, update.payload)]).state

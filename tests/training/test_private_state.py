@@ -5,13 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.training.helpers import tiny_config, tiny_corpus
+from tests.training.helpers import WORKER, tiny_config, tiny_corpus
 from training.errors import PrivateStateError
 from training.private_state import write_atomically
 from training.state import SharedState
 from training.trainer import Trainer
-
-WORKER = b"w" * 20
 
 
 @pytest.fixture

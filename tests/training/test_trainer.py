@@ -2,27 +2,23 @@
 
 import dataclasses
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from tests.training.helpers import tiny_config, tiny_corpus
+from tests.training.helpers import WORKER, fresh_trainer, settle, tiny_config, tiny_corpus
 from training.adamw import AdamW
 from training.aggregation import aggregate
 from training.batches import assigned_starts, windows
 from training.config import TrainingConfig
 from training.corpus import Corpus
-from training.errors import CorpusError, DivergedError, PrivateStateError, StateError
+from training.errors import CorpusError, DivergedError, PrivateStateError
 from training.model import build_model
 from training.payload import decompress
 from training.state import SharedState
 from training.trainer import Trainer
 
-WORKER = b"w" * 20
 PLAIN = {
     "compressor": "none",
     "outer_lr_milli": 1000,
@@ -30,17 +26,6 @@ PLAIN = {
     "feedback_decay_milli": 0,
     "local_residual_milli": 0,
 }
-
-
-def fresh_trainer(config: TrainingConfig, worker: bytes = WORKER) -> Trainer:
-    return Trainer(config, tiny_corpus(), worker)
-
-
-def settle(trainer: Trainer, shared: SharedState, round_index: int) -> SharedState:
-    """Train and settle one round with this worker alone."""
-    update = trainer.run_round(shared, round_index)
-    trainer.accept(update)
-    return aggregate(trainer.config, shared, round_index, [(trainer.worker, update.payload)]).state
 
 
 def plain_training(config: TrainingConfig, num_steps: int) -> torch.Tensor:
@@ -185,73 +170,6 @@ def test_a_callback_that_raises_ends_the_round_and_changes_nothing() -> None:
     assert trainer.run_round(shared, 0) == fresh_trainer(config).run_round(shared, 0)
 
 
-def test_a_stopped_and_restarted_worker_continues_bit_for_bit(tmp_path: Path) -> None:
-    config = tiny_config(outer_optimizer="nesterov", momentum_milli=500)
-    straight, shared = fresh_trainer(config), SharedState.genesis(config)
-    for round_index in range(4):
-        shared = settle(straight, shared, round_index)
-    stopped, again = fresh_trainer(config), SharedState.genesis(config)
-    for round_index in range(4):
-        again = settle(stopped, again, round_index)
-        stopped.save(tmp_path / "worker")
-        stopped = fresh_trainer(config)
-        stopped.load(tmp_path / "worker")
-        again = SharedState.from_bytes(again.to_bytes())
-    assert again.root == shared.root
-    assert np.array_equal(stopped._state.residual_P, straight._state.residual_P)
-    assert stopped._state.adam_steps == straight._state.adam_steps == 4 * config.inner_steps
-
-
-def test_an_update_waiting_for_its_round_to_settle_survives_a_restart(tmp_path: Path) -> None:
-    config = tiny_config()
-    trainer, shared = fresh_trainer(config), SharedState.genesis(config)
-    update = trainer.run_round(shared, 0)
-    trainer.save(tmp_path / "worker")
-    restarted = fresh_trainer(config)
-    restarted.load(tmp_path / "worker")
-    assert restarted.pending == update
-    restarted.accept(update)
-    trainer.accept(update)
-    shared = aggregate(config, shared, 0, [(WORKER, update.payload)]).state
-    assert restarted.run_round(shared, 1) == trainer.run_round(shared, 1)
-
-
-def test_a_worker_killed_in_mid_round_redoes_the_round_bit_for_bit(tmp_path: Path) -> None:
-    config = tiny_config()
-    path = tmp_path / "worker"
-    trainer, shared = fresh_trainer(config), SharedState.genesis(config)
-    shared = settle(trainer, shared, 0)
-    trainer.save(path)
-    program = (
-        "import os, signal, sys\n"
-        "from pathlib import Path\n"
-        "from tests.training.helpers import tiny_corpus\n"
-        "from training import SharedState, Trainer\n"
-        "shared = SharedState.from_bytes(Path(sys.argv[2]).read_bytes())\n"
-        "trainer = Trainer(shared.config, tiny_corpus(), b'w' * 20)\n"
-        "trainer.load(Path(sys.argv[1]))\n"
-        "trainer.run_round(shared, 1, lambda step, loss: os.kill(os.getpid(), signal.SIGKILL) if step == 1 else None)\n"
-    )
-    (tmp_path / "state").write_bytes(shared.to_bytes())
-    command = [sys.executable, "-c", program, str(path), str(tmp_path / "state")]
-    assert subprocess.run(command, check=False, timeout=60, cwd=Path(__file__).parents[2]).returncode == -9
-    restarted = fresh_trainer(config)
-    restarted.load(path)
-    assert restarted.run_round(shared, 1) == trainer.run_round(shared, 1)
-
-
-def test_a_late_joiner_with_empty_optimizer_state_saves_loads_and_trains_from_the_settled_state(tmp_path: Path) -> None:
-    config = tiny_config()
-    shared = SharedState.genesis(config)
-    for round_index in range(2):
-        shared = settle(fresh_trainer(config), shared, round_index)
-    joiner = fresh_trainer(config, b"j" * 20)
-    joiner.save(tmp_path / "joiner")
-    loaded = fresh_trainer(config, b"j" * 20)
-    loaded.load(tmp_path / "joiner")
-    assert loaded.run_round(shared, 2) == joiner.run_round(shared, 2)
-
-
 def test_learning_rate_follows_settled_rounds_also_when_rounds_were_void(monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny_config()
     shared = settle(fresh_trainer(config), SharedState.genesis(config), 7)
@@ -260,18 +178,6 @@ def test_learning_rate_follows_settled_rounds_also_when_rounds_were_void(monkeyp
     fresh_trainer(config, b"j" * 20).run_round(shared, 9)
     assert shared.rounds_settled == 1
     assert rates == [config.inner_lr(step) for step in (3, 4, 5)]
-
-
-def test_a_shared_state_older_than_the_workers_own_is_refused(tmp_path: Path) -> None:
-    config = tiny_config()
-    trainer, genesis = fresh_trainer(config), SharedState.genesis(config)
-    settle(trainer, genesis, 0)
-    with pytest.raises(StateError, match="fetch the newer state"):
-        trainer.run_round(genesis, 1)
-    with pytest.raises(StateError, match="cannot follow"):
-        trainer.run_round(settle(fresh_trainer(config), genesis, 0), 0)
-    with pytest.raises(StateError, match="another configuration"):
-        trainer.run_round(SharedState.genesis(tiny_config(seed=4)), 1)
 
 
 def test_another_text_is_refused() -> None:

@@ -4,7 +4,8 @@ Genesis travels as canonical JSON in `app_state` of CometBFT's genesis.json; add
 byte strings are hex.
 """
 
-from typing import Any, Final
+import re
+from typing import Final
 
 import msgspec
 
@@ -16,6 +17,7 @@ from primitives.keys import KeyFormatError, parse_address
 STAKE_PER_POWER: Final = MICRO_PER_TOKEN
 """Bonded micro-token per unit of CometBFT voting power."""
 MAX_VALIDATORS: Final = 200
+_KEY: Final = re.compile(r"[0-9a-fA-F]{64}")
 
 
 class GenesisError(ValueError):
@@ -117,42 +119,39 @@ def parse_genesis(app_state: bytes) -> Genesis:
 
 def _check_genesis(genesis: Genesis) -> None:
     supply = 0
-    if len(genesis.validators) > genesis.params.max_validators:
-        raise ValueError(
-            f"{len(genesis.validators)} validators; params.max_validators is {genesis.params.max_validators}"
-        )
-    _refuse_duplicates("accounts", [account.address for account in genesis.accounts])
     for account in genesis.accounts:
-        parse_address(account.address)
         supply += check_amount(account.balance, name=f"balance of {account.address}", zero_ok=True)
-    if not genesis.validators:
-        raise ValueError("validators is empty; a chain needs at least one")
-    _refuse_duplicates("validators.operator", [v.operator for v in genesis.validators])
-    _refuse_duplicates("validators.consensus_key", [v.consensus_key for v in genesis.validators])
-    _refuse_duplicates("validators.service_key", [v.service_key for v in genesis.validators if v.service_key])
+    _refuse_duplicates("accounts", [parse_address(account.address) for account in genesis.accounts])
+    if not 1 <= len(genesis.validators) <= genesis.params.max_validators:
+        limit = genesis.params.max_validators
+        raise ValueError(f"validators has {len(genesis.validators)} entries; params.max_validators allows 1 to {limit}")
     for validator in genesis.validators:
-        parse_address(validator.operator)
         supply += check_amount(validator.bond, name=f"bond of {validator.operator}")
-        if validator.bond < genesis.params.min_validator_bond:
-            raise ValueError(f"bond of {validator.operator} is below min_validator_bond")
-        for name in ("consensus_key", "service_key"):
-            text = getattr(validator, name)
-            if len(bytes.fromhex(text)) not in ((32,) if name == "consensus_key" else (0, 32)):
-                raise ValueError(f"{name} of {validator.operator} should be 32 bytes in hex")
-        _check_service(validator)
+        _check_validator(validator, genesis.params)
+    _refuse_duplicates("validators.operator", [parse_address(v.operator) for v in genesis.validators])
+    for name in ("consensus_key", "service_key"):
+        keys = [bytes.fromhex(getattr(validator, name)) for validator in genesis.validators]
+        _refuse_duplicates(f"validators.{name}", [key for key in keys if key])
     check_amount(supply, name="the supply (all balances and bonds)")
 
 
-def _check_service(validator: GenesisValidator) -> None:
+def _check_validator(validator: GenesisValidator, params: Params) -> None:
+    operator = validator.operator
+    if validator.bond < params.min_validator_bond:
+        raise ValueError(f"bond of {operator} is below min_validator_bond")
+    if not _KEY.fullmatch(validator.consensus_key):
+        raise ValueError(f"consensus_key of {operator} should be 32 bytes in hex")
+    if validator.service_key and not _KEY.fullmatch(validator.service_key):
+        raise ValueError(f"service_key of {operator} should be 32 bytes in hex")
     if bool(validator.service_key) != bool(validator.url):
-        raise ValueError(f"{validator.operator} should have both service_key and url, or neither")
+        raise ValueError(f"{operator} should have both service_key and url, or neither")
     if validator.url:
         try:
             check_url(validator.url)
         except MalformedMessage as error:
-            raise ValueError(f"url of {validator.operator}: {error}") from error
+            raise ValueError(f"url of {operator}: {error}") from error
 
 
-def _refuse_duplicates(name: str, values: list[Any]) -> None:
+def _refuse_duplicates(name: str, values: list[bytes]) -> None:
     if len(set(values)) != len(values):
         raise ValueError(f"{name} has a duplicate")

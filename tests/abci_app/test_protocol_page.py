@@ -11,6 +11,7 @@ import primitives.blobs
 from abci_app import errors, tables
 from abci_app import messages as m
 from abci_app.forms import FORMS
+from abci_app.params import Params
 from abci_app.rules.handlers import HANDLERS
 from abci_app.work import WORK
 
@@ -84,6 +85,11 @@ def test_every_table_has_a_row_with_its_fields() -> None:
     for name, table in tables.TABLES.items():
         if table.record is not tables.Marker and name != "params":
             assert listed[name] == ", ".join(table.record.__struct_fields__), name
+
+
+def test_every_parameter_has_a_row_with_its_default() -> None:
+    listed = {row[0].strip("`"): int(row[1]) for row in rows(section("Parameters"))}
+    assert listed == {name: getattr(Params(), name) for name in Params.__struct_fields__}
 
 
 def test_certificate_fields_are_listed_in_their_order() -> None:

@@ -1,6 +1,8 @@
-"""The application under a real CometBFT: transfers, SIGKILL, restart, replay."""
+"""The application under a real CometBFT: transfers, SIGKILL, restart, replay.
 
-import asyncio
+The engine is killed too once the application is gone: v0.38 wants to stop then, and now and then never gets there.
+"""
+
 import base64
 from pathlib import Path
 
@@ -40,7 +42,7 @@ async def test_a_killed_application_goes_on_and_a_replay_gives_the_same_app_hash
         before = await app_hash_after(engine, height)
 
         await app.kill()
-        await asyncio.wait_for(engine.process.wait(), 20)
+        await engine.kill()
         await app.start()
         await engine.start()
         assert await engine.height_above(height + 2) > height + 2
@@ -55,7 +57,7 @@ async def test_a_killed_application_goes_on_and_a_replay_gives_the_same_app_hash
         assert decode(proof.value or b"", Account) == Account(balance=RICH + 4 * 5)
 
         await app.kill()
-        await asyncio.wait_for(engine.process.wait(), 20)
+        await engine.kill()
         replayed = AppProcess(tmp_path / "empty", ("--check",))
         replayed.home.mkdir()
         engine_again = Engine(engine.home, replayed.socket)

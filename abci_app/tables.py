@@ -75,6 +75,10 @@ class ServiceKey(msgspec.Struct, frozen=True, array_like=True):
     operator: bytes
 
 
+class Height(msgspec.Struct, frozen=True, array_like=True):
+    height: int
+
+
 class Power(msgspec.Struct, frozen=True, array_like=True):
     """Voting power of a consensus key as CometBFT has last been told, above 0."""
 
@@ -112,6 +116,8 @@ BLOBS: Final = Table("blob", records.Blob)
 """(commitment, publisher, SHA-256 of the namespace). A commitment follows from the content alone, so anyone may copy a
 public blob; a copier's record must not stand in the publisher's way. Look blobs up by the prefix of the commitment."""
 SERVICE_SETS: Final = Table("service_set", ServiceSet)
+SERVICE_SET_ENDS: Final = Table("service_set_end", Height)
+"""version -> height at which a newer version was written; absent for the newest."""
 DEALS: Final = Table("deal", records.Deal)
 DEAL_KEYS: Final = Table("deal_key", IdRecord)
 """(owner, idempotency key) -> deal id."""
@@ -143,6 +149,7 @@ TABLES: Final[dict[str, Table[msgspec.Struct]]] = {
         SETTLEMENTS,
         BLOBS,
         SERVICE_SETS,
+        SERVICE_SET_ENDS,
         DEALS,
         DEAL_KEYS,
         DEALS_BY_END,

@@ -42,9 +42,7 @@ def publish_blob(branch: Branch, message: m.PublishBlob, sender: bytes, block: B
     _check_unknown(branch, promise, block)
     params = params_of(branch)
     _check_expiry(promise, params, block)
-    service_set = tables.SERVICE_SETS.get(branch, promise.set_version)
-    if service_set is None:
-        raise UnknownServiceSet(f"service set {promise.set_version} is unknown or too old")
+    service_set = _named_set(branch, promise.set_version, params, block)
     _check_rows(promise.header, service_set)
     attesters = _attesters(message.certificate, service_set)
     _need_two_thirds(attesters, service_set)
@@ -74,6 +72,15 @@ def _check_expiry(promise: BlobPromise, params: Params, block: BlockContext) -> 
     last = block.height + params.max_blob_lifetime
     if not block.height < promise.expiry_height <= last:
         raise BadBlobExpiry(f"expiry height is {promise.expiry_height}; it should be {block.height + 1} to {last}")
+
+
+def _named_set(state: ReadableState, version: int, params: Params, block: BlockContext) -> ServiceSet:
+    """The set, if its members still have something at stake: until `unbonding_blocks` after it was replaced."""
+    service_set = tables.SERVICE_SETS.get(state, version)
+    ended = tables.SERVICE_SET_ENDS.get(state, version)
+    if service_set is None or (ended is not None and block.height > ended.height + params.unbonding_blocks):
+        raise UnknownServiceSet(f"service set {version} is unknown or too old")
+    return service_set
 
 
 def _check_rows(header: BlobHeader, service_set: ServiceSet) -> None:

@@ -47,14 +47,17 @@ def scorer_stakes(state: ReadableState, job: Job) -> dict[bytes, int]:
 
 
 def scored_out(sheets: Sequence[ScoreSheet], stakes: Mapping[bytes, int]) -> set[bytes]:
-    """Workers whose stake-weighted median score is negative: more than half of the stake that scored says so."""
-    total = sum(stakes[sheet.scorer] for sheet in sheets)
-    against: dict[bytes, int] = {}
+    """Workers whose stake-weighted median score is negative: more than half of the stake that scored says so.
+
+    Nobody's word about itself counts.
+    """
+    balance: dict[bytes, int] = {}
     for sheet in sheets:
         for worker, score in sheet.scores:
-            if score < 0:
-                against[worker] = against.get(worker, 0) + stakes[sheet.scorer]
-    return {worker for worker, stake in against.items() if 2 * stake > total}
+            if worker != sheet.scorer:
+                stake = stakes[sheet.scorer]
+                balance[worker] = balance.get(worker, 0) + (stake if score >= 0 else -stake)
+    return {worker for worker, stake in balance.items() if stake < 0}
 
 
 def take_votes(

@@ -111,6 +111,8 @@ def update_service_set(branch: Branch, block: BlockContext) -> None:
     version = counters.set_version + 1
     tables.COUNTERS.put(branch, replace(counters, set_version=version))
     tables.SERVICE_SETS.put(branch, ServiceSet(version=version, members=members), version)
+    tables.SERVICE_SET_ENDS.put(branch, tables.Height(block.height), counters.set_version)
     outdated = version - params_of(branch).kept_service_sets - 1
     if outdated >= 1:
         tables.SERVICE_SETS.delete(branch, outdated)
+        tables.SERVICE_SET_ENDS.delete(branch, outdated)

@@ -182,6 +182,15 @@ def test_certificate_may_name_an_older_set_that_is_still_kept() -> None:
     assert chain.refused("alice", certify(replace(old, namespace="later"))) == 92
 
 
+@pytest.mark.parametrize(("offset", "code"), [(-1, 0), (0, 0), (1, 92)])
+def test_certificate_may_name_a_replaced_set_only_while_its_stake_is_slashable(offset: int, code: int) -> None:
+    chain = Chain(make_genesis(Params(unbonding_blocks=5)))
+    old = promise(chain)
+    chain.ok("v0", m.Bond(amount=TOKEN))
+    chain.skip_to(chain.height + 5 + offset - 1)
+    assert chain.send("alice", certify(old)).code == code
+
+
 def test_attesters_are_those_of_the_named_set_even_if_they_left() -> None:
     chain = Chain()
     old = promise(chain)

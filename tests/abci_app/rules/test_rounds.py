@@ -317,6 +317,20 @@ def test_even_split_of_the_scoring_stake_does_not_score_out() -> None:
     assert address("w0") in chain.round(0).included
 
 
+def test_word_of_a_scorer_about_its_own_update_does_not_count() -> None:
+    chain = Chain()
+    chain.ok("v0", m.Bond(amount=500 * TOKEN))
+    chain = started("v0", "w1", "w2", chain=chain, scorers=SCORERS)
+    commit_all(chain, "v0", "w1", "w2")
+    reveal_all(chain, "v0", "w1", "w2")
+    all_ok(
+        chain,
+        chain.tx("v0", score(v0=10, w1=1, w2=1)),
+        *[chain.tx(v, score(v0=-1, w1=1, w2=1)) for v in ("v1", "v2")],
+    )
+    assert chain.round(0).included == tuple(sorted((address("w1"), address("w2"))))
+
+
 def test_stake_decides_over_heads() -> None:
     chain = Chain()
     chain.ok("v0", m.Bond(amount=101 * TOKEN))

@@ -14,7 +14,6 @@ from node.participant import checkpoint_series
 from node.storing import fetch_file
 from training import SharedState, evaluate
 
-
 JUDGED_WINDOWS: Final = 1024
 """Evenly spread over the held-out text."""
 

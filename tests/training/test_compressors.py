@@ -13,6 +13,7 @@ from training.config import CHUNK
 from training.errors import InvalidPayload
 from training.fixed_point import MAX_LOCAL_UPDATE, MAX_UPDATE, Float32, Int64, updates_to_float
 
+COMPRESSORS: list[Compressor] = [Raw(), Int8(), TopK(74), TopK(1), TopK(4096)]
 SIZES = [1, 2, 255, 256, 257, 4095, 4096, 4097, 20_000]
 
 
@@ -134,10 +135,10 @@ class TestTopK(CompressorContract):
 
 
 @settings(max_examples=300, deadline=None)
-@given(data=st.data())
-def test_arbitrary_bodies_decode_within_bounds_or_are_refused(data: st.DataObject) -> None:
-    compressor: Compressor = data.draw(st.sampled_from([Raw(), Int8(), TopK(74), TopK(1), TopK(4096)]))
-    num_parameters = data.draw(st.sampled_from([1, 30, 300]))
+@given(st.sampled_from(COMPRESSORS), st.sampled_from([1, 30, 300]), st.data())
+def test_arbitrary_bodies_decode_within_bounds_or_are_refused(
+    compressor: Compressor, num_parameters: int, data: st.DataObject
+) -> None:
     body = data.draw(st.binary(max_size=compressor.body_bounds(num_parameters)[1] + 2))
     try:
         values = compressor.decode(memoryview(body), num_parameters)

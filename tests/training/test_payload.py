@@ -28,7 +28,8 @@ def test_payload_round_trips_under_its_own_job_base_and_round(name: str) -> None
 
 def test_golden_payload_bytes() -> None:
     config = tiny_config(alphabet=b"ab", width=2, num_heads=1, block_length=2, top_k=256)
-    update_P = (np.arange(config.num_parameters) * (-1) ** np.arange(config.num_parameters)).astype(np.float32) / 64
+    places = np.arange(config.num_parameters)
+    update_P = (places * (-1.0) ** places / 64).astype(np.float32)
     payload = compress(config, update_P, base_round=3, round_index=5)
     assert (
         payload.hex()

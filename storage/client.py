@@ -37,7 +37,7 @@ class StorageClient:
     ) -> None:
         if segments_at_once < 1 or timeout_s <= 0:
             raise ValueError("segments_at_once should be at least 1 and timeout_s above 0")
-        self._session = session
+        self.session = session
         self._segments_at_once = segments_at_once
         self._timeout_s = timeout_s
         self._retry = retry or RetryPolicy()
@@ -145,10 +145,10 @@ class StorageClient:
     def _provider(self, url: str) -> Provider:
         if not url:
             raise ProviderError("(no address)", "this provider has not registered an address")
-        return Provider(self._session, url, timeout_s=self._timeout_s)
+        return Provider(self.session, url, timeout_s=self._timeout_s)
 
     def _fetcher(self, root: bytes, size: int, urls: Sequence[str]) -> SegmentFetcher:
-        return SegmentFetcher(self._session, urls, root, size, retry=self._retry, timeout_s=self._timeout_s)
+        return SegmentFetcher(self.session, urls, root, size, retry=self._retry, timeout_s=self._timeout_s)
 
     async def _upload_to(
         self,

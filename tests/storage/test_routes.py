@@ -30,7 +30,7 @@ def chain() -> Chain:
 
 @pytest.fixture
 async def node(tmp_path: Path, chain: Chain) -> AsyncIterator[Node]:
-    limits = ServiceLimits(max_uploads=1, body_timeout_s=0.2)
+    limits = ServiceLimits(max_uploads=1, body_timeout_s=1.0)
     node = await start_node(tmp_path / "store", chain, limits=limits)
     yield node
     await node.stop()

@@ -38,7 +38,7 @@ DEAD_URL = "http://127.0.0.1:1"
 @pytest.fixture
 async def client() -> AsyncIterator[StorageClient]:
     async with aiohttp.ClientSession() as session:
-        yield StorageClient(session, timeout_s=0.5, retry=QUICK)
+        yield StorageClient(session, timeout_s=20, retry=QUICK)
 
 
 def set_when_half_done(event: asyncio.Event) -> Callable[[int, int], None]:
@@ -130,13 +130,13 @@ async def test_an_upload_that_is_interrupted_goes_on_where_it_was(tmp_path: Path
             await first
         while any(node.service.metrics()["uploads_running"] for node in nodes):
             await asyncio.sleep(0)
+    async with running_nodes(tmp_path, chain) as nodes:
         missing = [8 - node.service.num_held(deal) for node in nodes]
         assert 0 < sum(missing) < 24
-        before = [len(node.puts()) for node in nodes]
         assert len(await upload(client, tmp_path / "file", deal, nodes)) == 3
-        assert [len(node.puts()) - count for node, count in zip(nodes, before, strict=True)] == missing
+        assert [len(node.puts()) for node in nodes] == missing
         assert len(await upload(client, tmp_path / "file", deal, nodes)) == 3
-        assert [len(node.puts()) - count for node, count in zip(nodes, before, strict=True)] == missing
+        assert [len(node.puts()) for node in nodes] == missing
 
 
 async def test_a_segment_that_rots_before_the_receipt_is_sent_again(tmp_path: Path, client: StorageClient) -> None:
@@ -271,6 +271,8 @@ async def test_a_provider_that_misbehaves_does_not_keep_a_good_one_from_deliveri
     good = await start_node(tmp_path / "good", chain, OPERATORS[1])
     with pytest.raises(UploadFailed):
         await upload(client, CONTENT, deal, [bad, good])  # the third provider has no address
+    if way == "stalls":
+        client = StorageClient(client.session, timeout_s=0.5, retry=QUICK)
     target = tmp_path / "back"
     await client.download(deal.root, deal.size, [bad.url, DEAD_URL, good.url], target)
     assert target.read_bytes() == CONTENT
@@ -305,13 +307,14 @@ async def test_a_download_that_is_interrupted_fetches_only_the_rest(tmp_path: Pa
         await task
     assert names_in(tmp_path, "back*") == ["back.part", "back.part.journal"]
 
-    served = node.service.metrics()["segments_served"]
+    await node.stop()
+    node = await start_node(tmp_path / "node", chain)
     progress: list[tuple[int, int]] = []
     await client.download(deal.root, deal.size, [node.url], target, lambda *pair: progress.append(pair))
     assert target.read_bytes() == CONTENT
     assert progress[0][0] > len(CONTENT) / 2
     assert progress[-1] == (deal.size, deal.size)
-    assert node.service.metrics()["segments_served"] - served <= 4
+    assert 0 < node.service.metrics()["bytes_served"] < len(CONTENT) / 2
     assert names_in(tmp_path, "back*") == ["back"]
     await node.stop()
 

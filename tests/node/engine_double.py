@@ -2,7 +2,7 @@
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -47,8 +47,8 @@ class EngineDouble:
         self.mempool.clear()
         self.seen.clear()
 
-    def deliver(self, txs: Sequence[bytes] | None = None) -> int:
-        """Make one block of `txs`, or of all that wait; returns its height."""
+    def deliver(self, txs: Sequence[bytes] | None = None, change: Callable[[Branch], None] = lambda _: None) -> int:
+        """Make one block of `txs`, or of all that wait, with a `change` by hand; returns its height."""
         chosen = list(self.mempool if txs is None else txs)
         self.mempool = [tx for tx in self.mempool if tx not in chosen]
         block = BlockContext(chain_id=self.chain_id, height=self.height + 1, time_s=0)
@@ -56,6 +56,7 @@ class EngineDouble:
         events = list(begin_block(branch, block, ()))
         receipts = [execute_transaction(branch, tx, block) for tx in chosen]
         events += end_block(branch, block).events
+        change(branch)
         self.store.commit(self.store.prepare(block.height, branch.writes))
         self.app_hashes.append(self.store.committed.app_hash)
         self.blocks.append((chosen, receipts, events))

@@ -33,6 +33,18 @@ def up(
 
 
 @app.command()
+def init(
+    host: Annotated[list[str], typer.Option(help="Address of a machine; once for each node.")],
+    home: HomeOption = DEFAULT_HOME,
+    base_port: Annotated[int, typer.Option(min=1024, max=65532, help="First port, the same on every machine.")] = 26600,
+) -> None:
+    """Make the homes of a network on several machines, to be copied there (docs/localnet.md); starts nothing."""
+    from localnet.commands import run_init
+
+    run_init(host, home, base_port)
+
+
+@app.command()
 def down(home: HomeOption = DEFAULT_HOME) -> None:
     """Stop the network that runs in the folder; its data stays."""
     from localnet.commands import run_down

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from localnet.control import NotRunning, shut_down
 from localnet.health import NodeHealth, look_at_all
-from localnet.homes import HomesError
+from localnet.homes import HomesError, create_homes_for
 from localnet.logs import follow, tail
 from localnet.network import Localnet, StartFailed
 from localnet.ports import PortError
@@ -39,6 +39,15 @@ def run_up(nodes: int, home: Path, base_port: str, *, detach: bool) -> None:
         _fail(str(error))
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def run_init(hosts: list[str], home: Path, base_port: int) -> None:
+    try:
+        made = create_homes_for(home.absolute(), hosts, base_port)
+    except HomesError as error:
+        _fail(str(error))
+    for host, folder in zip(hosts, made, strict=True):
+        _say(f"{folder}: copy it to {host}, and run there: outerstep node start --home {folder.name}")
 
 
 def run_down(home: Path) -> None:

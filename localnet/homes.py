@@ -5,6 +5,7 @@ They are ordinary node homes: docs/localnet.md says how the same homes run on se
 
 import secrets
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ from abci_app.params import Params
 from localnet.ports import PORTS_PER_NODE, ports_of
 from localnet.processes import ProcessName
 from localnet.state import STATE_FILE, NetworkState, NodeState, load_state
-from node.config import LOOPBACK, ports_from
+from node.config import LOOPBACK, NetworkConfig, ports_from
 from node.engine_files import MAX_SOCKET_PATH_BYTES, SOCKET_NAME
 from node.errors import SetupError
 from node.genesis import install_genesis, make_genesis
@@ -23,6 +24,7 @@ from primitives.keys import PrivateKey, format_address
 
 FAUCET_NAME: Final = "faucet.json"
 FAUCET_TOKENS: Final = 1_000_000
+ANY_ADDRESS: Final = "0.0.0.0"
 OPERATOR_TOKENS: Final = 1_000
 """Given to each node's operator for fees."""
 
@@ -40,27 +42,12 @@ def existing_network(home: Path) -> NetworkState | None:
 
 
 def create_homes(home: Path, *, nodes: int, base_port: int, params: Params | None = None) -> NetworkState:
-    """Make `nodes` homes below `home` with new keys, a faucet account, and one genesis that names them all.
+    """Make `nodes` homes below `home` for this machine: new keys, a faucet account, one genesis that names them all.
 
     Raises: HomesError when the folder is in use for something else or cannot be written; nothing is left then.
     """
-    _check_folder(home, nodes)
-    made = [home / f"node{index}" for index in range(nodes)]
-    try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        faucet = PrivateKey.generate()
-        write_key(home / FAUCET_NAME, faucet)
-        identities = [
-            init_node(folder, moniker=folder.name, network=ports_from(base_port + PORTS_PER_NODE * index))
-            for index, folder in enumerate(made)
-        ]
-        chain_id = f"localnet-{secrets.token_hex(4)}"
-        _install(made, identities, faucet, chain_id, params)
-    except (SetupError, OSError) as error:
-        for folder in (*made, home / FAUCET_NAME):
-            _remove(folder)
-        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
-        raise HomesError(f"cannot make a network in {home}: {reason}; choose another --home") from error
+    networks = [ports_from(base_port + PORTS_PER_NODE * index) for index in range(nodes)]
+    made, identities, chain_id = _make(home, networks, params)
     return NetworkState(
         chain_id=chain_id,
         base_port=base_port,
@@ -72,6 +59,44 @@ def create_homes(home: Path, *, nodes: int, base_port: int, params: Params | Non
             for index, (folder, identity) in enumerate(zip(made, identities, strict=True))
         ),
     )
+
+
+def create_homes_for(home: Path, hosts: Sequence[str], base_port: int) -> list[Path]:
+    """Make one home for each of several machines, reached by the others at `hosts`; each uses the same ports.
+
+    Raises: HomesError as `create_homes`, and for a host that is named twice or is no host name.
+    """
+    if len(set(hosts)) != len(hosts):
+        raise HomesError("a host is named twice; several nodes of one machine are what `outerstep localnet up` is for")
+    try:
+        networks = [ports_from(base_port, host=host, bind=ANY_ADDRESS) for host in hosts]
+    except SetupError as error:
+        raise HomesError(str(error)) from error
+    return _make(home, networks, None)[0]
+
+
+def _make(
+    home: Path, networks: Sequence[NetworkConfig], params: Params | None
+) -> tuple[list[Path], list[NodeIdentity], str]:
+    """Homes, what they say of themselves, and the chain id."""
+    _check_folder(home, len(networks))
+    made = [home / f"node{index}" for index in range(len(networks))]
+    chain_id = f"localnet-{secrets.token_hex(4)}"
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        faucet = PrivateKey.generate()
+        write_key(home / FAUCET_NAME, faucet)
+        identities = [
+            init_node(folder, moniker=folder.name, network=network)
+            for folder, network in zip(made, networks, strict=True)
+        ]
+        _install(made, identities, faucet, chain_id, params)
+    except (SetupError, OSError) as error:
+        for folder in (*made, home / FAUCET_NAME):
+            _remove(folder)
+        reason = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else str(error)
+        raise HomesError(f"cannot make a network in {home}: {reason}; choose another --home") from error
+    return made, identities, chain_id
 
 
 def _remove(path: Path) -> None:

@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,8 +46,6 @@ def make_genesis(
     Args: accounts, address to balance. Operators need some balance there to pay fees.
     Raises: SetupError naming the field that is wrong, or a document above 32 MiB.
     """
-    if not 1 <= len(chain_id) <= 50 or not all(c.isascii() and (c.isalnum() or c in "-_.") for c in chain_id):
-        raise SetupError(f"chain id {chain_id!r} should be 1 to 50 letters, digits, - _ and .")
     genesis = Genesis(
         accounts=tuple(GenesisAccount(format_address(a), balance) for a, balance in sorted(accounts.items())),
         validators=tuple(
@@ -91,9 +90,11 @@ def check_genesis(document: bytes) -> str:
         raise SetupError(f"genesis.json: {error}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise SetupError(f"genesis.json is not a genesis of this program: {error!r}") from error
+    if not isinstance(chain_id, str) or not re.fullmatch(r"[A-Za-z0-9._-]{1,50}", chain_id):
+        raise SetupError(f"chain id {chain_id!r} should be 1 to 50 letters, digits, - _ and .")
     if listed != {v.consensus_key: v.bond // STAKE_PER_POWER for v in genesis.validators}:
         raise SetupError("genesis.json: CometBFT's validators and those of app_state differ in keys or powers")
-    return str(chain_id)
+    return chain_id
 
 
 def install_genesis(home: Path, document: bytes) -> None:

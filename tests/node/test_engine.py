@@ -1,0 +1,88 @@
+"""CometBFT is found on PATH or in the cache, in the right version, or there is a clear word on what to do."""
+
+from pathlib import Path
+
+import pytest
+
+from node import engine
+from node.engine import EngineMissing, cached_engine, engine_version, find_engine, main
+
+
+def program(path: Path, says: str, code: int = 0) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\necho '{says}'\nexit {code}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PATH", f"{tmp_path / 'path'}:/bin:/usr/bin")
+    monkeypatch.setenv("OUTERSTEP_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_nothing_found_says_run_make_setup(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(EngineMissing, match="run: make setup"):
+        find_engine()
+    assert main([]) == 1
+    assert "make setup" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("version", ["0.38.26", "v0.38.5", "0.38.99+commit"])
+def test_any_version_of_the_line_on_path_is_used(folders: Path, version: str) -> None:
+    assert find_engine_with(folders, version) == folders / "path/cometbft"
+
+
+def find_engine_with(folders: Path, version: str) -> Path:
+    program(folders / "path/cometbft", version)
+    return find_engine()
+
+
+@pytest.mark.parametrize("version", ["0.37.1", "1.0.1", "0.380.1", "nonsense", ""])
+def test_other_versions_on_path_are_passed_over(folders: Path, version: str) -> None:
+    with pytest.raises(EngineMissing, match=r"path/cometbft is version .* not 0\.38\.x"):
+        find_engine_with(folders, version)
+    cached = program(cached_engine(), "0.38.26")
+    assert find_engine() == cached
+
+
+def test_damaged_program_in_the_cache_is_not_used(folders: Path) -> None:
+    program(cached_engine(), "0.38.26", code=1)
+    with pytest.raises(EngineMissing):
+        find_engine()
+
+
+def test_what_is_there_already_is_not_built_again(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cached = program(cached_engine(), "0.38.26")
+    assert main(["--install"]) == 0
+    assert str(cached) in capsys.readouterr().out
+
+
+def test_build_puts_a_working_program_into_the_cache_once(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    go = "\n".join(
+        [
+            'printf "#!/bin/sh\\necho 0.38.26\\n" > "$GOBIN/cometbft"',
+            'chmod +x "$GOBIN/cometbft"',
+            'echo "$@" >> "$GOBIN/../args"',
+        ]
+    )
+    path = folders / "path/go"
+    path.parent.mkdir()
+    path.write_text(f"#!/bin/sh\n{go}\n")
+    path.chmod(0o755)
+    assert main(["--install"]) == 0
+    assert engine_version(cached_engine()) == "0.38.26"
+    assert "built" in capsys.readouterr().out
+    assert (folders / "cache/args").read_text() == f"install -trimpath {engine.ENGINE_MODULE}\n"
+    assert main(["--install"]) == 0
+    assert len((folders / "cache/args").read_text().splitlines()) == 1
+    assert sorted(entry.name for entry in (folders / "cache").iterdir()) == ["args", "bin"]
+
+
+def test_failed_build_leaves_nothing_and_says_what_it_needs(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program(folders / "path/go", "no network", code=1)
+    assert main(["--install"]) == 1
+    assert "proxy" in capsys.readouterr().err
+    assert not cached_engine().exists()
+    assert [entry.name for entry in (folders / "cache").iterdir()] == ["bin"]

@@ -125,7 +125,8 @@ async def test_a_worker_that_was_away_recomputes_the_rounds_it_missed(network: M
     job_id = await open_tiny_job(network, num_rounds=3)
     async with (
         running(network, "w0", tmp_path / "w0", job_id) as a,
-        running(network, "w1", tmp_path / "w1", job_id) as b,running(network, "w2", tmp_path / "w2", job_id) as late
+        running(network, "w1", tmp_path / "w1", job_id) as b,
+        running(network, "w2", tmp_path / "w2", job_id) as late,
     ):
         await ends(a.task, b.task, late.task)
     assert newest_shared(tmp_path / "w2").root == network.chain.job(job_id).state_root

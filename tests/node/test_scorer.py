@@ -1,0 +1,69 @@
+"""A scorer judges updates and attests states, through the real rules, in memory."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from node.daemon import follow
+from node.scorer import UNUSABLE_SCORE, NotNamed, Scorer
+from node.worker_home import DaemonHome
+from tests.abci_app.rules.chain import address, key
+from tests.node.memory_network import LOG, MemoryNetwork, network, open_tiny_job, running, set_up
+
+__all__ = ["network"]
+TIMEOUT_S = 30.0
+
+
+@contextlib.asynccontextmanager
+async def scoring(net: MemoryNetwork, name: str, home_path: Path, job_id: int) -> AsyncIterator["asyncio.Task[None]"]:
+    """The scorer `name`, following the job."""
+    with DaemonHome(home_path) as home:
+        client = net.client(key(name))
+        scorer = Scorer(client, key(name), home, await set_up(net, name, home, job_id), LOG, max_windows=8)
+        stop = asyncio.Event()
+        task = asyncio.create_task(follow(client, job_id, scorer, stop, LOG))
+        try:
+            yield task
+        finally:
+            stop.set()
+            await asyncio.wait({task})
+            await client.close()
+
+
+async def test_every_round_is_scored_and_attested(network: MemoryNetwork, tmp_path: Path) -> None:
+    job_id = await open_tiny_job(network, scorers=(address("v0"),))
+    async with (
+        scoring(network, "v0", tmp_path / "v0", job_id) as scorer,
+        running(network, "w0", tmp_path / "w0", job_id) as a,
+        running(network, "w1", tmp_path / "w1", job_id) as b,
+        asyncio.timeout(TIMEOUT_S),
+    ):
+        await asyncio.gather(a.task, b.task, scorer)
+    assert network.chain.job(job_id).settled_rounds == 2
+    for index in (0, 1):
+        (sheet,) = await network.client(key("v0")).scores(job_id, index)
+        settlement = network.chain.settlement(index, job_id)
+        assert settlement is not None
+        assert sheet.state_root == settlement.state_root
+        assert [worker for worker, _ in sheet.scores] == sorted((address("w0"), address("w1")))
+        assert all(score > 0 for _, score in sheet.scores), "training on the text lowers the held-out loss"
+
+
+async def test_an_update_that_cannot_be_used_scores_far_below_zero(network: MemoryNetwork, tmp_path: Path) -> None:
+    job_id = await open_tiny_job(network, scorers=(address("v0"),))
+    with DaemonHome(tmp_path) as home:
+        scorer = Scorer(
+            network.client(key("v0")), key("v0"), home, await set_up(network, "v0", home, job_id), LOG, max_windows=8
+        )
+        for payload in (b"", b"garbage", bytes(5000)):
+            assert scorer._score_of(0, address("w0"), payload) == UNUSABLE_SCORE
+
+
+async def test_a_validator_that_the_job_does_not_name_is_told(network: MemoryNetwork, tmp_path: Path) -> None:
+    job_id = await open_tiny_job(network, scorers=(address("v0"),))
+    with pytest.raises(NotNamed, match="does not name"):
+        async with scoring(network, "v1", tmp_path, job_id):
+            pass

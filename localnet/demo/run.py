@@ -21,6 +21,7 @@ from localnet.demo.job import DemoJob, fund, open_job, take_text
 from localnet.demo.report import DemoReport, RoundRow, WorkerRow, find_problems, write_report
 from localnet.demo.watch import LiveView, look
 from localnet.demo.workers import Workers
+from localnet.homes import HomesError, existing_network
 from localnet.network import Localnet
 from node.client import Client
 from node.errors import NodeError
@@ -82,8 +83,7 @@ async def run_demo(options: DemoOptions, console: Console, *, finished: Callable
     Raises: what its parts raise; no process is left running.
     """
     stage = Stage(console)
-    if options.folder.exists():
-        shutil.rmtree(options.folder)
+    _clear(options.folder)
     corpus = await asyncio.to_thread(take_text, options.text, options.folder / "text")
     net = Localnet(options.folder / "net", nodes=options.nodes, say=stage.say)
     async with net:
@@ -104,6 +104,20 @@ async def run_demo(options: DemoOptions, console: Console, *, finished: Callable
             stage.say(f"the network stays up until Ctrl-C: {', '.join(node.url for node in net.nodes)}")
             await asyncio.Event().wait()
     return report
+
+
+def _clear(folder: Path) -> None:
+    """Remove what an earlier run left; never under the feet of one that still runs.
+
+    Raises: HomesError.
+    """
+    earlier = existing_network(folder / "net")
+    if earlier is not None and earlier.owner.find() is not None:
+        raise HomesError(
+            f"a demo is running in {folder} (process {earlier.owner.pid}); stop it, or use another --build"
+        )
+    if folder.exists():
+        shutil.rmtree(folder)
 
 
 async def _train(net: Localnet, job: DemoJob, workers: Workers, console: Console, stage: Stage) -> None:

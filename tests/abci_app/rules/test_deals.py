@@ -104,6 +104,14 @@ def test_equal_stakes_are_drawn_in_turn_by_chance() -> None:
     assert len(drawn) == 4
 
 
+def test_deals_of_one_block_are_drawn_independently() -> None:
+    chain = Chain()
+    chain.block(
+        *[chain.tx("alice", replace(CREATE, key=sha256(b"%d" % i), replicas=1), nonce_ahead=i) for i in range(20)]
+    )
+    assert len({deal_of(chain, i + 1).providers for i in range(20)}) > 1
+
+
 def test_same_deal_sent_again_is_the_same_deal_and_costs_only_the_fee() -> None:
     chain = active()
     chain.ok("alice", m.ExtendDeal(deal_id=1, blocks=5))

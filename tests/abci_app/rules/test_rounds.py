@@ -99,6 +99,16 @@ def test_phase_lasts_through_its_deadline_and_ends_right_after(make: Make) -> No
     assert (chain.round(0).phase, chain.round(0).status) != (phase, "open")
 
 
+def test_commit_in_the_last_block_does_not_end_the_phase_before_its_time() -> None:
+    chain = started("w0", "w1", "w2")
+    last = commit_deadline(chain.job(), chain.round(0))
+    chain.skip_to(last - 1)
+    all_ok(chain, *[chain.tx(w, commit(chain, w)) for w in ("w0", "w1")])
+    assert (chain.height, chain.round(0).phase) == (last, "commit")
+    chain.block()
+    assert chain.round(0).phase == "reveal"
+
+
 def test_label_turns_to_commit_when_the_training_time_is_over() -> None:
     chain = started("w0", "w1")
     opened = chain.round(0).opened_height

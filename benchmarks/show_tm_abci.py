@@ -1,6 +1,6 @@
 """Shows why tm-abci cannot serve this chain: installs it aside, tries to start it, and says what happens.
 
-    .venv/bin/python benchmarks/show_tm_abci.py
+.venv/bin/python benchmarks/show_tm_abci.py
 """
 
 import subprocess

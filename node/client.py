@@ -72,6 +72,11 @@ class Client:
         await self._rpc.close()
 
     @property
+    def has_answered(self) -> bool:
+        """Whether the node has answered at least once."""
+        return self._rpc.has_answered
+
+    @property
     def session(self) -> aiohttp.ClientSession:
         """The HTTP session of this client, for DA and storage transfers beside it."""
         return self._rpc.session

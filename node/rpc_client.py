@@ -18,6 +18,8 @@ class RpcConnection:
         self._session = session
         self._owns_session = session is None
         self._ids = itertools.count(1)
+        self.has_answered = False
+        """Whether any answer has come, be it an error."""
 
     @property
     def session(self) -> aiohttp.ClientSession:
@@ -39,7 +41,9 @@ class RpcConnection:
         timeout = aiohttp.ClientTimeout(total=self._timeout_s + extra_s)
         try:
             async with self.session.post(self.endpoint, json=request, timeout=timeout) as response:
-                return _result_of(self.endpoint, response.status, await response.read())
+                body = await response.read()
+                self.has_answered = True
+                return _result_of(self.endpoint, response.status, body)
         except TimeoutError as error:
             raise NodeUnreachable(self.endpoint, f"no answer within {timeout.total:g} s") from error
         except (aiohttp.ClientError, OSError) as error:

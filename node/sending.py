@@ -29,6 +29,8 @@ RESEND_S: Final = 2.0
 RETRY_S: Final = 0.3
 INDEX_S: Final = 20.0
 MAX_SIGNINGS: Final = 5
+PASSING: Final = (errors.NOT_READY, errors.MEMPOOL_FULL, errors.RATE_LIMITED)
+"""Errors that go away by themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,7 @@ class Sender:
         deadline = time.monotonic() + timeout_s
         for _ in range(MAX_SIGNINGS):
             async with self._lock:
-                signed = await self._sign(messages, fee)
+                signed = await self._sign_patiently(messages, fee, deadline)
                 try:
                     accepted = await self._broadcast(signed, deadline)
                 except NodeUnreachable:
@@ -112,6 +114,19 @@ class Sender:
     def _take(self, signed: SignedTransaction) -> None:
         self._in_flight[signed.nonce] = signed
         self._next_nonce = max(self._next_nonce or 0, signed.nonce + 1)
+
+    async def _sign_patiently(self, messages: Sequence[Message], fee: int | None, deadline: float) -> SignedTransaction:
+        """As `_sign`, through a restart of the node; a node that has never answered is given up at once."""
+        while True:
+            try:
+                return await self._sign(messages, fee)
+            except NodeUnreachable:
+                if not self._client.has_answered or time.monotonic() + RETRY_S >= deadline:
+                    raise
+            except RpcError as error:
+                if error.code not in PASSING or time.monotonic() + RETRY_S >= deadline:
+                    raise
+            await asyncio.sleep(RETRY_S)
 
     async def _sign(self, messages: Sequence[Message], fee: int | None) -> SignedTransaction:
         params = await self._client.params()
@@ -156,7 +171,7 @@ class Sender:
             except NodeUnreachable as error:
                 problem = error
             except RpcError as error:
-                if error.code not in (errors.NOT_READY, errors.MEMPOOL_FULL, errors.RATE_LIMITED):
+                if error.code not in PASSING:
                     raise
                 problem = error
             if time.monotonic() + RETRY_S >= deadline:

@@ -8,7 +8,6 @@ PYTHON := $(shell for name in $(CANDIDATES); do \
 	"$$name" -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && { echo "$$name"; break; }; done)
 endif
 BIN := .venv/bin
-SOURCES := primitives abci_app da_layer storage training node localnet outerstep tests scripts benchmarks
 ARGS ?=
 
 .PHONY: help setup demo test check format up clean distclean
@@ -29,11 +28,12 @@ demo: setup ## Four nodes, four workers, one paid training job on real text; wri
 test: setup ## Run all tests (ARGS="tests/storage -k resume" for some of them)
 	@$(BIN)/pytest $(ARGS)
 
-check: setup ## Format, lint, types, import rules
+check: setup ## Format, lint, types, import rules, and that docs/protocol.md is true to the code
 	@echo "== format"; $(BIN)/ruff format --check .
 	@echo "== lint"; $(BIN)/ruff check .
 	@echo "== types"; $(BIN)/mypy && $(BIN)/mypy --strict scripts/setup.py
 	@echo "== import rules"; $(BIN)/lint-imports
+	@echo "== protocol page"; $(BIN)/pytest tests/abci_app/test_protocol_page.py
 
 format: setup ## Reformat the code and mend what ruff can mend
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

@@ -21,6 +21,7 @@ from node.children import ChildSpec, GivenUp, Group, last_lines, rotate_log
 from node.config import NodeConfig, ports_from, save_config
 from node.engine_files import GENESIS_NAME
 from node.errors import SetupError
+from node.reset import main as reset
 from node.supervisor import EXIT_SETUP, run_node
 from tests.node.conftest import Made
 
@@ -215,6 +216,24 @@ def test_node_whose_port_is_taken_does_not_start(made: Made, caplog: pytest.LogC
     assert not list((made.home / "run").glob("*.pid"))
 
 
+def test_reset_keeps_keys_and_signing_state(made: Made) -> None:
+    """FAULTS C2."""
+    kept = {path: path.read_bytes() for path in made.home.rglob("*") if path.is_file()}
+    for name in ("data/app/000001.log", "cometbft/data/blockstore.db/1.ldb", "cometbft/data/cs.wal/wal"):
+        (made.home / name).parent.mkdir(parents=True)
+        (made.home / name).write_bytes(b"x")
+    assert reset(["--home", str(made.home)]) == 0
+    left = {path: path.read_bytes() for path in made.home.rglob("*") if path.is_file()}
+    assert {path: data for path, data in left.items() if path.name != "node.lock"} == kept
+    assert (made.home / "cometbft/data/priv_validator_state.json") in left
+
+
+def test_running_node_is_not_reset(made: Made, capsys: pytest.CaptureFixture[str]) -> None:
+    with single_instance(made.home):
+        assert reset(["--home", str(made.home)]) == 1
+    assert "already" in capsys.readouterr().err
+
+
 def test_known_last_words_come_with_advice() -> None:
-    assert "outerstep node reset" in supervisor._hint("panic: app block height (9) is higher than core (5)")
+    assert "python -m node.reset" in supervisor._hint("panic: app block height (9) is higher than core (5)")
     assert supervisor._hint("something new") == ""

@@ -18,6 +18,8 @@ from primitives.deals import Tier
 from storage.errors import StorageError
 from training import SharedState
 
+__all__ = ["Keeper", "checkpoint_series", "log_series"]
+
 
 def log_series(job_id: int) -> str:
     """Where the logs of a job's workers are listed."""

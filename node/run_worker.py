@@ -1,7 +1,7 @@
 """`outerstep worker run`: from a key, a node and a folder to a worker that follows a job."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -17,17 +17,25 @@ from node.worker_status import WorkerStatus
 from primitives.keys import PrivateKey, format_address
 
 
-async def run_worker(urls: Sequence[str], key: PrivateKey, home_path: Path, options: WorkerOptions) -> None:
+async def run_worker(
+    urls: Sequence[str],
+    key: PrivateKey,
+    home_path: Path,
+    options: WorkerOptions,
+    *,
+    on_step: Callable[[int, int], None] | None = None,
+) -> None:
     """Take part in a job until it is over, or SIGINT or SIGTERM asks for a clean end.
 
-    Args: urls, addresses of nodes' services, the first that answers is used; home_path, a folder for this worker.
+    Args: urls, addresses of nodes' services, the first that answers is used; home_path, a folder for this worker;
+    on_step, called in the training thread with (inner steps done, inner steps of the round).
     Raises: DaemonError when it cannot start or go on; the message says what to do.
     """
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     with DaemonHome(home_path) as home, DaemonLog(home.log_file) as log, stop_on_signals() as stop:
         account = format_address(key.address)
-        status = WorkerStatus(home, job=options.job_id, account=account)
+        status = WorkerStatus(home, on_step, job=options.job_id, account=account)
         log.info("worker starts", account=account, job=options.job_id, nodes=",".join(urls))
         async with FallbackClient(urls, key=key) as client:
             setup = await log_until_ready(lambda: set_up_job(client, options.job_id, home.data, log), stop, log)

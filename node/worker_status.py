@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from node.worker_home import DaemonHome
@@ -19,8 +20,9 @@ class WorkerStatus:
     `loss` (nats, of the last step), `settled_rounds`, `bytes_sent` (payloads), `earned` (10^-6 token).
     """
 
-    def __init__(self, home: DaemonHome, **fields: Any) -> None:
+    def __init__(self, home: DaemonHome, on_step: Callable[[int, int], None] | None = None, **fields: Any) -> None:
         self._home = home
+        self._on_step = on_step
         self._fields: dict[str, Any] = {
             "state": "starting",
             "height": 0,
@@ -50,6 +52,8 @@ class WorkerStatus:
 
     def step(self, step: int, num_steps: int, loss: float) -> None:
         """After an inner step (counted from 1 here); written only so often."""
+        if self._on_step is not None:
+            self._on_step(step, num_steps)
         with self._lock:
             self._fields.update(step=step, num_steps=num_steps, loss=loss)
             if time.monotonic() - self._written_s > SHORTEST_PAUSE_S or step == num_steps:

@@ -7,7 +7,7 @@ import typer
 
 from node.cli.connect import open_key
 from node.cli.options import DEFAULT_NODE, KeyOption, NodeOption
-from node.cli.output import run
+from node.cli.output import progress_bar, run
 
 worker_app = typer.Typer(no_args_is_help=True, help="Train in a job.")
 scorer_app = typer.Typer(no_args_is_help=True, help="Score a job's updates, as a validator that it names.")
@@ -72,7 +72,9 @@ def run_worker_command(
         log_every=log_every,
         blob_lifetime=blob_lifetime,
     )
-    run(run_worker(node or [DEFAULT_NODE], open_key(key), home, options))
+    signer = open_key(key)
+    with progress_bar("training") as report:
+        run(run_worker(node or [DEFAULT_NODE], signer, home, options, on_step=report))
 
 
 @scorer_app.command("run")

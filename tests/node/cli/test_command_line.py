@@ -1,0 +1,210 @@
+"""The command line as a person meets it: help, refusals, exit codes, key files, JSON."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from outerstep.cli import app
+from primitives.keys import PrivateKey, format_address
+
+ADDRESS = format_address(PrivateKey.from_seed("somebody").address)
+NOBODY = "http://127.0.0.1:1"
+GROUPS = ("node", "keys", "query", "tx", "job", "worker", "scorer", "da", "storage", "localnet")
+
+
+def outerstep(*arguments: str | Path, **environment: str) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], env=environment)
+
+
+def one_line(result: Result) -> str:
+    """The only line on standard error."""
+    (line,) = result.stderr.strip().splitlines()
+    return line
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_group_explains_itself(group: str) -> None:
+    assert outerstep(group, "--help").exit_code == 0
+
+
+def test_help_names_every_group() -> None:
+    result = outerstep("--help")
+    assert result.exit_code == 0
+    assert all(f"  {group}" in result.stdout for group in GROUPS)
+
+
+@pytest.mark.parametrize("command", [["--help"], ["tx", "transfer", "--help"], ["keys", "new", "--help"]])
+def test_help_imports_nothing_heavy(command: list[str]) -> None:
+    """What makes the command line slow is only imported where it is used."""
+    script = (
+        "import sys\n"
+        "from outerstep.cli import app\n"
+        f"app({command!r}, standalone_mode=False)\n"
+        "print([name for name in ('torch', 'numpy', 'aiohttp', 'plyvel', 'localnet.cli') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "about"),
+    [
+        (["tx", "transfer", ADDRESS, "0"], "1 to"),
+        (["tx", "transfer", ADDRESS, "1.2345678"], "six decimals"),
+        (["tx", "transfer", ADDRESS, "nan"], "not finite"),
+        (["tx", "transfer", ADDRESS[:-1] + "b", "5"], "not an address"),
+        (["query", "tx", "abc"], "not hex"),
+        (["query", "tx", "ab"], "32"),
+        (["query", "job", "0"], "JOB"),
+        (["job", "create", "--set", "width"], "NAME=VALUE"),
+        (["storage", "upload", "nothing", "--tier", "warm"], "hot or temporary"),
+        (["worker", "run", "--job", "1"], "--home"),
+        (["frobnicate"], "No such command"),
+    ],
+)
+def test_a_wrong_use_exits_with_2_and_says_what_is_wrong(arguments: list[str], about: str) -> None:
+    result = outerstep(*arguments)
+    assert result.exit_code == 2, result.output
+    assert about in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["query", "status"],
+        ["query", "account", ADDRESS],
+        ["query", "round", "1"],
+        ["query", "settlements", "1"],
+        ["job", "list"],
+        ["job", "show", "1"],
+        ["storage", "ls"],
+        ["storage", "download", "1", "--out", "x"],
+        ["da", "get", "00" * 32, "--out", "x"],
+    ],
+)
+def test_a_node_that_does_not_answer_is_one_clear_line_and_exit_code_1(arguments: list[str]) -> None:
+    result = outerstep(*arguments, OUTERSTEP_NODE=NOBODY)
+    assert result.exit_code == 1
+    assert one_line(result).startswith("error: no answer from http://127.0.0.1:1")
+    assert "Is the node running" in result.stderr
+
+
+def test_signing_without_a_key_says_how_to_name_one() -> None:
+    result = outerstep("tx", "transfer", ADDRESS, "5", OUTERSTEP_NODE=NOBODY)
+    assert result.exit_code == 1
+    assert "--key FILE or OUTERSTEP_KEY" in one_line(result)
+
+
+def test_a_key_file_is_the_owners_alone_and_never_overwritten(tmp_path: Path) -> None:
+    file = tmp_path / "key.json"
+    made = json.loads(outerstep("keys", "new", file, "--json").stdout)
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert json.loads(outerstep("keys", "show", file, "--json").stdout)["address"] == made["address"]
+    again = outerstep("keys", "new", file)
+    assert again.exit_code == 1
+    assert "never overwritten" in one_line(again)
+    assert json.loads(outerstep("keys", "show", file, "--json").stdout)["address"] == made["address"]
+
+
+def test_a_sealed_key_shows_its_address_and_needs_the_passphrase_for_its_secret(tmp_path: Path) -> None:
+    file = tmp_path / "sealed.json"
+    made = json.loads(outerstep("keys", "new", file, "--passphrase", "--json", OUTERSTEP_PASSPHRASE="open").stdout)
+    shown = json.loads(outerstep("keys", "show", file, "--json").stdout)
+    assert (shown["address"], shown["sealed"]) == (made["address"], True)
+    assert outerstep("keys", "export", file, "--yes", OUTERSTEP_PASSPHRASE="shut").exit_code == 1
+    exported = json.loads(outerstep("keys", "export", file, "--yes", OUTERSTEP_PASSPHRASE="open").stdout)
+    assert format_address(PrivateKey(bytes.fromhex(exported["secret"])).address) == made["address"]
+
+
+def test_exporting_asks_first(tmp_path: Path) -> None:
+    file = tmp_path / "key.json"
+    outerstep("keys", "new", file)
+    result = CliRunner().invoke(app, ["keys", "export", str(file)], input="n\n")
+    assert result.exit_code == 1
+    assert "secret" not in result.stdout
+
+
+def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "key.json"
+    outerstep("keys", "new", file)
+    file.chmod(0o644)
+    result = outerstep("keys", "show", file)
+    assert result.exit_code == 1
+    assert "chmod 600" in one_line(result)
+
+
+def test_keys_are_listed_and_other_files_left_out(tmp_path: Path) -> None:
+    outerstep("keys", "new", tmp_path / "a.json")
+    (tmp_path / "b.json").write_text("{}")
+    listed = json.loads(outerstep("keys", "list", tmp_path, "--json").stdout)
+    assert [Path(item["file"]).name for item in listed] == ["a.json"]
+
+
+def test_nodes_make_a_genesis_together_and_join_it(tmp_path: Path) -> None:
+    identities = []
+    for index in (0, 1):
+        home = tmp_path / f"n{index}"
+        result = outerstep("node", "init", "--home", home, "--base-port", str(27000 + 10 * index), "--json")
+        assert result.exit_code == 0, result.output
+        identities.append(tmp_path / f"n{index}.json")
+        identities[-1].write_text(result.stdout)
+    genesis = tmp_path / "genesis.json"
+    made = outerstep(
+        "node", "genesis", "--out", genesis, "--chain-id", "two", "--account", f"{ADDRESS}=1000", *identities
+    )
+    assert made.exit_code == 0, made.output
+    for index in (0, 1):
+        joined = outerstep("node", "join", "--home", tmp_path / f"n{index}", genesis, *identities)
+        assert joined.exit_code == 0, joined.output
+    assert json.loads(genesis.read_bytes())["chain_id"] == "two"
+    again = outerstep("node", "init", "--home", tmp_path / "n0")
+    assert again.exit_code == 1
+    assert "not empty" in one_line(again)
+
+
+def test_an_identity_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "id.json").write_text("[1]")
+    result = outerstep("node", "genesis", "--out", tmp_path / "g.json", "--chain-id", "x", tmp_path / "id.json")
+    assert result.exit_code == 1
+    assert "id.json is not what" in one_line(result)
+    assert not (tmp_path / "g.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("plan", "about"),
+    [
+        ("rounds = ", "not TOML"),
+        ("roundz = 3", "roundz is not a field"),
+        ('rounds = "three"', "rounds"),
+        ("training = 3", "should be a table"),
+    ],
+)
+def test_a_plan_that_is_wrong_names_the_field(tmp_path: Path, plan: str, about: str) -> None:
+    (tmp_path / "plan.toml").write_text(plan)
+    key = tmp_path / "key.json"
+    outerstep("keys", "new", key)
+    result = outerstep("job", "create", tmp_path / "plan.toml", "--key", key, OUTERSTEP_NODE=NOBODY)
+    assert result.exit_code == 1
+    assert about in one_line(result)
+
+
+def test_a_worker_whose_home_cannot_be_written_says_so(tmp_path: Path) -> None:
+    key = tmp_path / "key.json"
+    outerstep("keys", "new", key)
+    (tmp_path / "file").write_text("")
+    command = [sys.executable, "-m", "outerstep", "worker", "run", "--job", "1", "--key", str(key)]
+    done = subprocess.run(
+        [*command, "--home", str(tmp_path / "file" / "home")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OUTERSTEP_NODE": NOBODY},
+    )
+    assert done.returncode == 1
+    assert "--home" in done.stderr.strip().splitlines()[-1]
+    assert "Traceback" not in done.stderr

@@ -42,7 +42,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     """Share of a worker's bond burned when it commits and does not reveal (1 %)."""
     max_missed_rounds: int = 2
     """Rounds missed in a row after which a member is no longer waited for."""
-    attest_quorum_ppm: int = 666_667
+    attest_quorum_ppm: int = 666_666
     """Share of the included workers (and of the scorers' stake) that must attest the same root."""
     max_void_rounds: int = 10
     """Void rounds in a row after which a job is cancelled and refunded."""

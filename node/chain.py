@@ -10,7 +10,7 @@ import msgspec
 
 from abci_app.proofs import PROOF_TYPE
 from abci_app.tables import KeyPart, Table
-from node.errors import MEMPOOL_FULL, NOT_FOUND, NOT_READY, RpcError
+from node.errors import MEMPOOL_FULL, UNREADABLE, NOT_READY, RpcError
 from node.rpc_client import RpcConnection
 from primitives.encoding import EncodingError, decode, encode
 
@@ -158,4 +158,4 @@ def from_base64(text: object) -> bytes:
     try:
         return base64.b64decode(str(text or ""), validate=True)
     except (binascii.Error, ValueError) as error:
-        raise RpcError(NOT_FOUND, f"CometBFT answered in another form: {error}") from error
+        raise RpcError(UNREADABLE, f"CometBFT answered in another form: {error}") from error

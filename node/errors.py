@@ -20,7 +20,8 @@ NOT_READY: Final = -32001
 """The engine or the application does not answer (starting, restarting, catching up)."""
 RATE_LIMITED: Final = -32002
 MEMPOOL_FULL: Final = -32003
-NOT_FOUND: Final = -32004
+UNREADABLE: Final = -32004
+"""The engine answered in a form that we do not know."""
 FORBIDDEN: Final = -32005
 
 NOT_INCLUDED: Final = 0

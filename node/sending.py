@@ -6,6 +6,7 @@ sends may be under way at once.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 VALID_BLOCKS: Final = 200
 """How many blocks ahead a transaction stays valid."""
+HEIGHT_KEPT_S: Final = 1.0
 RESEND_S: Final = 2.0
 RETRY_S: Final = 0.3
 INDEX_S: Final = 20.0
@@ -68,6 +70,8 @@ class Sender:
         self._lock = asyncio.Lock()
         self._next_nonce: int | None = None
         self._in_flight: dict[int, SignedTransaction] = {}
+        self._height = 0
+        self._height_read = -math.inf
 
     async def build(self, messages: Sequence[Message], *, fee: int | None = None) -> SignedTransaction:
         """Sign with the next nonce, without sending. The nonce counts as taken."""
@@ -137,7 +141,7 @@ class Sender:
             while nonce in self._in_flight:
                 nonce += 1
             self._next_nonce = nonce
-        height = await self._client.height()
+        height = await self._recent_height()
         self._in_flight = {n: sent for n, sent in self._in_flight.items() if sent.valid_until_height >= height}
         valid_until = height + VALID_BLOCKS
         body = TxBody(
@@ -149,6 +153,13 @@ class Sender:
         )
         data = sign_transaction(body, self._key)
         return SignedTransaction(data=data, hash=tx_hash(data), nonce=body.nonce, valid_until_height=valid_until)
+
+    async def _recent_height(self) -> int:
+        """The height of at most HEIGHT_KEPT_S ago: near enough for the last height of a transaction."""
+        if time.monotonic() - self._height_read > HEIGHT_KEPT_S:
+            self._height = await self._client.height()
+            self._height_read = time.monotonic()
+        return self._height
 
     async def _broadcast(self, signed: SignedTransaction, deadline: float) -> bool:
         """Until the node takes the bytes. False: their nonce is used up by another transaction.

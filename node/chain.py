@@ -10,7 +10,7 @@ import msgspec
 
 from abci_app.proofs import PROOF_TYPE
 from abci_app.tables import KeyPart, Table
-from node.errors import MEMPOOL_FULL, UNREADABLE, NOT_READY, RpcError
+from node.errors import MEMPOOL_FULL, NOT_READY, UNREADABLE, RpcError
 from node.rpc_client import RpcConnection
 from primitives.encoding import EncodingError, decode, encode
 

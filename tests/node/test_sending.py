@@ -175,6 +175,7 @@ async def test_transaction_that_missed_its_last_height_is_reported_as_never_incl
     served: Served, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sending, "VALID_BLOCKS", 2)
+    monkeypatch.setattr(sending, "HEIGHT_KEPT_S", 0.0)
     sent = asyncio.create_task(client.send([Transfer(to=CAROL, amount=5)]))
     await waiting(served)
     served.engine.mempool_full = True

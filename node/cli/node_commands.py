@@ -98,6 +98,15 @@ def start(home: HomeOption) -> None:
     raise typer.Exit(supervise(["--home", str(home)]))
 
 
+@app.command()
+def reset(home: HomeOption) -> None:
+    """Drop the stopped node's copy of the chain, to fetch it again from its peers; keys and signing state are kept."""
+    from node.reset import reset_chain
+
+    reset_chain(home.absolute())
+    typer.echo(f"{home}: the chain's copy is gone; start the node to fetch it again from its peers")
+
+
 def _read_identity(path: Path) -> "NodeIdentity":
     import json
 

@@ -23,7 +23,7 @@ from abci_app.messages import CreateJob, JobTerms, Message
 from abci_app.params import Params
 from da_layer.errors import BlobUnavailable
 from node import participant, publishing
-from node.client import Client, Page, TxResult
+from node.client import Client, Page, TxResult, TxStatus
 from node.errors import NodeUnreachable, TransactionFailed
 from node.job_setup import JobSetup, set_up_job
 from node.worker import Worker
@@ -56,6 +56,8 @@ class MemoryNetwork:
     """Set once somebody has asked while it was unreachable."""
     sent: list[tuple[bytes, Message]] = field(default_factory=list)
     """(sender, message) of everything that the rules accepted."""
+    results: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
+    """Hash of every committed transaction -> the ids it made."""
     on_send: Callable[[bytes, Sequence[Message]], None] | None = None
     """Called before each transaction, to break things at the right moment."""
     new_block: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -169,8 +171,15 @@ class MemoryClient(Client):
         if receipt.code != 0:
             raise TransactionFailed(receipt.code, receipt.log, tx_hash=sha256(tx), height=self._net.chain.height)
         self._net.sent += [(self._account.address, message) for message in messages]
-        ids = decode(receipt.data, list[int])
-        return TxResult(hash=sha256(tx), height=self._net.chain.height, code=0, log="", ids=tuple(ids))
+        ids = tuple(decode(receipt.data, list[int]))
+        self._net.results[sha256(tx)] = ids
+        return TxResult(hash=sha256(tx), height=self._net.chain.height, code=0, log="", ids=ids if wait else ())
+
+    async def tx(self, tx_hash: bytes, *, wait_s: float = 0.0) -> TxStatus:
+        assert self._state is not None
+        if tx_hash not in self._net.results:
+            return TxStatus(hash=tx_hash, status="unknown")
+        return TxStatus(hash=tx_hash, status="committed", height=1, ids=self._net.results[tx_hash])
 
 
 def _name_of(account: PrivateKey) -> str:

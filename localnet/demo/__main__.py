@@ -23,6 +23,7 @@ from storage.errors import StorageError
 from training.errors import TrainingError
 
 MIN_ROUNDS: Final = 6
+INTERRUPTED: Final = 130
 EXPECTED: Final = (
     AuditFailed,
     CheckpointMissing,
@@ -43,20 +44,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 all went as it should, 1 something did not (with a list), 130 interrupted."""
     console = Console()
     options = _parse(arguments)
+    reports: list[DemoReport] = []
+
+    def finished(report: DemoReport) -> None:
+        reports.append(report)
+        show_result(console, report)
+
     try:
-        report = asyncio.run(run_demo(options, console, finished=lambda found: show_result(console, found, options)))
+        asyncio.run(run_demo(options, console, finished=finished))
     except KeyboardInterrupt:
-        console.print("interrupted; nothing is left running")
-        return 130
+        console.print("stopped; nothing is left running" if reports else "interrupted; nothing is left running")
     except EXPECTED as error:
         console.print(f"the demo failed: {error}", style="red", markup=False, highlight=False)
         console.print(f"logs of nodes and workers: {options.folder}", markup=False)
         return 1
-    return exit_status(report)
-
-
-def exit_status(report: DemoReport) -> int:
-    return 1 if report.problems else 0
+    if not reports:
+        return INTERRUPTED
+    return 1 if reports[0].problems else 0
 
 
 def _parse(arguments: Sequence[str] | None) -> DemoOptions:

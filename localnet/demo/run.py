@@ -77,7 +77,7 @@ class Stage:
         self._console.print(f"[{self.seconds:6.1f} s] {text}", markup=False, highlight=False, soft_wrap=True)
 
 
-async def run_demo(options: DemoOptions, console: Console, *, finished: Callable[[DemoReport], None]) -> DemoReport:
+async def run_demo(options: DemoOptions, console: Console, *, finished: Callable[[DemoReport], None]) -> None:
     """Run everything, write demo.json, call `finished` with it (before a kept network is waited for).
 
     Raises: what its parts raise; no process is left running.
@@ -103,7 +103,6 @@ async def run_demo(options: DemoOptions, console: Console, *, finished: Callable
         if options.keep:
             stage.say(f"the network stays up until Ctrl-C: {', '.join(node.url for node in net.nodes)}")
             await asyncio.Event().wait()
-    return report
 
 
 def _clear(folder: Path) -> None:

@@ -4,11 +4,10 @@ from rich.console import Console
 from rich.table import Table
 
 from localnet.demo.report import DemoReport
-from localnet.demo.run import DemoOptions
 from primitives.amounts import format_tokens
 
 
-def show_result(console: Console, report: DemoReport, options: DemoOptions) -> None:
+def show_result(console: Console, report: DemoReport) -> None:
     """The rounds, the checks, and where everything lies."""
     console.print(_rounds(report))
     console.print(_checks(report))

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from node.config import CONFIG_NAME, ConsensusConfig, NetworkConfig, NodeConfig, load_config, save_config, split_address
+from node.config import ConsensusConfig, NetworkConfig, NodeConfig, load_config, save_config, split_address
 from node.engine_files import consensus_key, make_engine_home, node_id
 from node.errors import SetupError
 from node.keys import key_address, public_key, write_key
@@ -105,7 +105,3 @@ def connect_peers(home: Path, nodes: Sequence[NodeIdentity]) -> None:
     peers = tuple(node.peer for node in nodes if not node.peer.startswith(f"{own}@"))
     config = load_config(home)
     save_config(home, replace(config, network=replace(config.network, persistent_peers=peers)))
-
-
-def is_node_home(home: Path) -> bool:
-    return (home / CONFIG_NAME).is_file()

@@ -40,11 +40,11 @@ HINTS: Final[tuple[tuple[str, str], ...]] = (
     (
         "higher than core",
         "The application is ahead of the engine: the engine's data was reset or restored from an older copy. Bring the "
-        "newer copy back, or start over from the other nodes: python -m node.reset (keys and signing state are kept).",
+        "newer copy back, or start over from the other nodes: outerstep node reset (keys and signing state are kept).",
     ),
     (
         "did you reset CometBFT without resetting your application's data",
-        "Engine and application hold different histories. Start over from the other nodes: python -m node.reset.",
+        "Engine and application hold different histories. Start over from the other nodes: outerstep node reset.",
     ),
     ("Did the application crash", "The application ended first; its log says why."),
     ("no space left on device", "The disk is full."),

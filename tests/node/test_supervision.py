@@ -235,5 +235,5 @@ def test_running_node_is_not_reset(made: Made, capsys: pytest.CaptureFixture[str
 
 
 def test_known_last_words_come_with_advice() -> None:
-    assert "python -m node.reset" in supervisor._hint("panic: app block height (9) is higher than core (5)")
+    assert "outerstep node reset" in supervisor._hint("panic: app block height (9) is higher than core (5)")
     assert supervisor._hint("something new") == ""

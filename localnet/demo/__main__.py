@@ -18,6 +18,7 @@ from localnet.demo.workers import WorkerFailed
 from localnet.homes import HomesError
 from localnet.network import StartFailed
 from localnet.ports import PortError
+from localnet.state import StateError
 from node.errors import NodeError
 from storage.errors import StorageError
 from training.errors import TrainingError
@@ -31,6 +32,7 @@ EXPECTED: Final = (
     NodeError,
     PortError,
     StartFailed,
+    StateError,
     StorageError,
     TrainingError,
     WorkerFailed,

@@ -8,7 +8,7 @@ from structlog.typing import FilteringBoundLogger
 
 from abci_app.messages import JobTerms
 from node.client import Client
-from node.storing import fetch_file, find_deal
+from node.storing import StoringFailed, fetch_file, find_deal
 from node.worker_home import DaemonError
 from storage.errors import StorageError
 from storage.tree import FileTree
@@ -35,7 +35,7 @@ class JobSetup:
 async def set_up_job(client: Client, job_id: int, data_folder: Path, log: FilteringBoundLogger) -> JobSetup:
     """Read the job, fetch its text into `data_folder`, and rebuild its genesis state.
 
-    Raises: JobRefused when something is not what the chain says; NodeError while the node does not answer.
+    Raises: JobRefused when something is not what the chain says; NodeError while a node or provider does not answer.
     """
     job = await client.job(job_id)
     if job is None:
@@ -71,7 +71,7 @@ async def _fetch_text(client: Client, terms: JobTerms, folder: Path, log: Filter
     try:
         await fetch_file(client, deal, path)
     except StorageError as error:
-        raise JobRefused(f"the job's text cannot be fetched: {error}; try again later") from error
+        raise StoringFailed(f"the job's text cannot be fetched: {error}") from error
     if not await asyncio.to_thread(_has_root, path, terms.data_root):
         path.unlink(missing_ok=True)
         raise JobRefused("the text that was fetched is not the job's (its root differs); try again")

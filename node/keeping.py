@@ -73,7 +73,7 @@ class Keeper:
     async def _store_checkpoint(self, state: SharedState) -> None:
         series = checkpoint_series(self._options.job_id)
         path = self._home.data / f"checkpoint-{state.round_index}.safetensors"
-        write_atomically(path, state.to_bytes(), sync=False)
+        await asyncio.to_thread(lambda: write_atomically(path, state.to_bytes(), sync=False))
         deal = await self._store(path, "hot", self._options.checkpoint_duration, series)
         self._log.info("checkpoint stored", round=state.round_index, deal=deal.id, bytes=deal.size)
         await self._delete_older(series)

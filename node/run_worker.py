@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import torch
-
 from node.daemon import log_until_ready, stop_on_signals
 from node.daemon_log import DaemonLog
 from node.fallback import FallbackClient
@@ -15,6 +13,7 @@ from node.worker_home import DaemonHome, HomeOwner
 from node.worker_options import WorkerOptions
 from node.worker_status import WorkerStatus
 from primitives.keys import PrivateKey, format_address
+from training.devices import prepare_device
 
 
 async def run_worker(
@@ -29,10 +28,9 @@ async def run_worker(
 
     Args: urls, addresses of nodes' services, the first that answers is used; home_path, a folder for this worker;
     on_step, called in the training thread with (inner steps done, inner steps of the round).
-    Raises: DaemonError when it cannot start or go on; the message says what to do.
+    Raises: training.errors.ConfigError for a device that cannot be used; DaemonError when it cannot start or go on.
     """
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
+    prepare_device(options.device, options.threads)
     with DaemonHome(home_path) as home, DaemonLog(home.log_file) as log, stop_on_signals() as stop:
         account = format_address(key.address)
         status = WorkerStatus(home, on_step, job=options.job_id, account=account)

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import torch
 from structlog.typing import FilteringBoundLogger
 
 from abci_app.messages import AttestState, ScoreUpdates
@@ -24,6 +23,7 @@ from node.view import JobView
 from node.worker_home import DaemonError, DaemonHome, HomeOwner
 from primitives.keys import PrivateKey, format_address
 from training import SharedState, aggregate, evaluate
+from training.devices import prepare_device
 from training.errors import EmptyRound, StateOverflow
 
 MICRO: Final = 1_000_000
@@ -130,10 +130,9 @@ async def run_scorer(
 ) -> None:
     """Score a job until it is over, or SIGINT or SIGTERM asks for a clean end. `key` is the operator's.
 
-    Raises: DaemonError when it cannot start or go on; the message says what to do.
+    Raises: training.errors.ConfigError for a device that cannot be used; DaemonError when it cannot start or go on.
     """
-    if threads is not None:
-        torch.set_num_threads(threads)
+    prepare_device(device, threads)
     with DaemonHome(home_path) as home, DaemonLog(home.log_file) as log, stop_on_signals() as stop:
         account = format_address(key.address)
         log.info("scorer starts", account=account, job=job_id, nodes=",".join(urls))

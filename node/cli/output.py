@@ -37,13 +37,16 @@ class OutcomeGroup(TyperGroup):
 def expected_errors() -> tuple[type[BaseException], ...]:
     """What can go wrong in a command without being a bug. Imported only once something has gone wrong."""
     from abci_app.errors import InvalidTransaction
+    from da_layer.errors import DaError
     from node.errors import NodeError
     from node.worker_home import DaemonError
     from primitives.amounts import AmountError
     from primitives.keys import KeyFormatError
+    from storage.errors import StorageError
+    from training.errors import TrainingError
 
     classes: list[type[BaseException]] = [CliError, NodeError, DaemonError, InvalidTransaction]
-    classes += [AmountError, KeyFormatError, OSError]
+    classes += [DaError, StorageError, TrainingError, AmountError, KeyFormatError, OSError]
     return tuple(classes)
 
 

@@ -194,6 +194,27 @@ def test_a_plan_that_is_wrong_names_the_field(tmp_path: Path, plan: str, about: 
     assert about in one_line(result)
 
 
+@pytest.mark.parametrize("text", [b"", b"too short to train on", None])
+def test_a_text_that_cannot_be_trained_on_is_refused(tmp_path: Path, text: bytes | None) -> None:
+    if text is not None:
+        (tmp_path / "text.txt").write_bytes(text)
+    key = tmp_path / "key.json"
+    outerstep("keys", "new", key)
+    result = outerstep("job", "create", "--text", tmp_path / "text.txt", "--key", key, OUTERSTEP_NODE=NOBODY)
+    assert result.exit_code == 1
+    assert "text" in one_line(result)
+
+
+def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    key = tmp_path / "key.json"
+    outerstep("keys", "new", key)
+    run = ("worker", "run", "--job", "1", "--home", tmp_path / "home", "--key", key)
+    for device in ("cuda:99", "abacus"):
+        result = outerstep(*run, "--device", device, OUTERSTEP_NODE=NOBODY)
+        assert result.exit_code == 1
+        assert f"device '{device}' cannot be used here" in one_line(result)
+
+
 def test_a_worker_whose_home_cannot_be_written_says_so(tmp_path: Path) -> None:
     key = tmp_path / "key.json"
     outerstep("keys", "new", key)

@@ -35,9 +35,9 @@ def answer_query(store: Store, request: pb.RequestQuery) -> pb.ResponseQuery:
     """The answer, or a response with one of the codes above and the reason as its log."""
     committed = store.committed
     try:
-        if request.path == "key":
+        if request.path == b"key":
             return _answer_key(store, request)
-        if request.path == "range":
+        if request.path == b"range":
             _check_height(request, committed)
             return pb.ResponseQuery(value=_read_range(committed, request), height=committed.height)
         raise QueryError(UNKNOWN_PATH, f"unknown path {request.path[:64]!r}; there are key and range")

@@ -246,14 +246,17 @@ class RequestQuery(_message.Message):
     HEIGHT_FIELD_NUMBER: _builtins.int
     PROVE_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    path: _builtins.str
+    path: _builtins.bytes
+    """`string` in CometBFT, whose RPC passes on any bytes (path=0xff). Here `string` would have to be UTF-8, and a request
+    that does not parse ends the connection and with it the node.
+    """
     height: _builtins.int
     prove: _builtins.bool
     def __init__(
         self,
         *,
         data: _builtins.bytes = ...,
-        path: _builtins.str = ...,
+        path: _builtins.bytes = ...,
         height: _builtins.int = ...,
         prove: _builtins.bool = ...,
     ) -> None: ...

@@ -13,6 +13,7 @@ from abci_app.proofs import PROOF_TYPE, KeyProof, check_key_proof
 from abci_app.queries import HEIGHT_UNAVAILABLE, MALFORMED_DATA, MAX_RANGE_ITEMS, UNKNOWN_PATH
 from abci_app.records import Account
 from abci_app.server import abci_pb2 as pb
+from abci_app.server.dispatch import Call
 from abci_app.store import Store
 from primitives.encoding import decode, encode
 from tests.abci_app.kit import BOB, RICH, block, init_chain, run_block, transfer
@@ -30,7 +31,7 @@ def application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Applicatio
 
 
 def ask(application: Application, path: str, data: bytes, *, height: int = 0, prove: bool = False) -> pb.ResponseQuery:
-    return application.query(pb.RequestQuery(path=path, data=data, height=height, prove=prove))
+    return application.query(pb.RequestQuery(path=path.encode(), data=data, height=height, prove=prove))
 
 
 def test_a_record_by_its_key(application: Application) -> None:
@@ -98,6 +99,13 @@ def test_a_malformed_query_gets_its_code_and_a_reason(
 @given(path=st.sampled_from(["key", "range", "x"]), data=st.binary(max_size=60), prove=st.booleans())
 def test_any_query_is_answered(application: Application, path: str, data: bytes, prove: bool) -> None:
     assert ask(application, path, data, prove=prove).code in (0, UNKNOWN_PATH, MALFORMED_DATA)
+
+
+def test_a_path_that_is_no_text_is_refused_and_does_not_end_the_connection(application: Application) -> None:
+    """CometBFT's RPC turns ``/abci_query?path=0xff`` into this request, whoever asks."""
+    call = Call(bytes.fromhex("32031201ff"))
+    answer = application.query(call.request)
+    assert (answer.code, answer.value) == (UNKNOWN_PATH, b"")
 
 
 def test_queries_see_the_last_committed_state_while_a_block_is_under_way(tmp_path: Path) -> None:

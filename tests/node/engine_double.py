@@ -86,7 +86,7 @@ class EngineDouble:
         return {"response": {"last_block_height": str(self.height), "last_block_app_hash": b64(self.app_hashes[-1])}}
 
     def _abci_query(self, path: str, data: str, prove: bool) -> dict[str, Any]:
-        answer = answer_query(self.store, pb.RequestQuery(path=path, data=bytes.fromhex(data), prove=prove))
+        answer = answer_query(self.store, pb.RequestQuery(path=path.encode(), data=bytes.fromhex(data), prove=prove))
         operators = [{"type": op.type, "key": b64(op.key), "data": b64(op.data)} for op in answer.proof_ops.ops]
         response = {"code": answer.code, "log": answer.log, "height": str(answer.height), "value": b64(answer.value)}
         return {"response": {**response, "proofOps": {"ops": operators}}}

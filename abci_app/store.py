@@ -13,6 +13,7 @@ Readers (CheckTx, Query) hold a `CommittedState`, a LevelDB snapshot of one heig
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -253,10 +254,17 @@ def _put(batch: Any, key: bytes, value: bytes | None) -> None:
 
 
 def _with_entries(packed: bytes, entries: list[tuple[bytes, bytes | None]]) -> bytes:
-    """The bucket after each (key hash, value hash or None) took effect, still sorted."""
-    for key_hash, value_hash in entries:
+    """The bucket after each (key hash, value hash or None; each key once) took effect, still sorted.
+
+    One pass, since whoever searches for keys of one bucket can make it as large as it pays for.
+    """
+    parts: list[bytes] = []
+    done = 0
+    for key_hash, value_hash in sorted(entries, key=itemgetter(0)):
         offset, found = find_entry(packed, key_hash)
-        end = offset + ENTRY_BYTES if found else offset
-        entry = b"" if value_hash is None else key_hash + value_hash
-        packed = packed[:offset] + entry + packed[end:]
-    return packed
+        parts.append(packed[done:offset])
+        if value_hash is not None:
+            parts.append(key_hash + value_hash)
+        done = offset + ENTRY_BYTES if found else offset
+    parts.append(packed[done:])
+    return b"".join(parts)

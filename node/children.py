@@ -31,7 +31,12 @@ _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 class GivenUp(Exception):
-    """A group failed again and again; the text names the child and shows its last words."""
+    """A group failed again and again; the text names the children that ended and shows their last words."""
+
+    def __init__(self, text: str, logs: str) -> None:
+        super().__init__(text)
+        self.logs = logs
+        """More of the end of their logs, to look for known troubles in."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +151,7 @@ class Group:
             by_signal = any(code < 0 for code in ended.values() if code is not None)
             quick = quick + 1 if lasted < QUICK_S and not by_signal else 0
             if quick >= MAX_QUICK_FAILURES:
-                raise GivenUp(self._last_words(ended))
+                raise self._given_up(ended)
             backoff_s = min(backoff_s * 2, MAX_BACKOFF_S) if lasted < QUICK_S and not by_signal else FIRST_BACKOFF_S
             await asyncio.sleep(backoff_s)
 
@@ -162,13 +167,24 @@ class Group:
                 return False
         return all(child.exit_code is None for child in self.children)
 
-    def _last_words(self, ended: Mapping[str, int | None]) -> str:
+    def _given_up(self, ended: Mapping[str, int | None]) -> GivenUp:
         text = [f"{self.name} failed {MAX_QUICK_FAILURES} times in a row; giving up"]
+        logs: list[str] = []
         for child in self.children:
             if child.spec.name in ended:
-                text.append(f"last lines of {child.spec.log}:")
-                text += [f"    {line}" for line in last_lines(child.spec.log, 8)]
-        return "\n".join(text)
+                end = last_lines(child.spec.log, 100)
+                logs += end
+                text.append(f"from {child.spec.log}:")
+                text += [f"    {line}" for line in last_words(end)]
+        return GivenUp("\n".join(text), "\n".join(logs))
+
+
+def last_words(lines: Sequence[str]) -> Sequence[str]:
+    """What says most: the beginning of a Go panic where there is one, else the last lines."""
+    for number in range(len(lines) - 1, -1, -1):
+        if lines[number].startswith("panic:"):
+            return lines[number : number + 3]
+    return lines[-8:]
 
 
 def last_lines(path: Path, count: int) -> list[str]:

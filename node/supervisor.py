@@ -100,7 +100,8 @@ async def supervise(groups: list[Group], home: Path) -> int:
         return EXIT_FAILED
     except* GivenUp as failures:
         for failure in failures.exceptions:
-            logger.error("%s%s", failure, _hint(str(failure)))
+            logs = failure.logs if isinstance(failure, GivenUp) else ""
+            logger.error("%s%s", failure, advice(logs))
     finally:
         for task in (*tasks, stopped):
             task.cancel()
@@ -126,8 +127,9 @@ async def _rotate_logs(home: Path) -> None:
             await asyncio.to_thread(rotate_log, path)
 
 
-def _hint(text: str) -> str:
-    return next((f"\n{advice}" for words, advice in HINTS if words.lower() in text.lower()), "")
+def advice(logs: str) -> str:
+    """What to do about the first known trouble in the end of some logs, on a line of its own; "" for unknown ones."""
+    return next((f"\n{text}" for words, text in HINTS if words.lower() in logs.lower()), "")
 
 
 def _chain_specs(home: Path, config: NodeConfig, engine: Path) -> list[ChildSpec]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -124,3 +125,25 @@ async def test_node_goes_on_after_its_supervisor_was_killed(home: Path, supervis
             finally:
                 again.terminate()
                 assert await asyncio.to_thread(again.wait, 30) == 0
+
+
+async def test_engine_whose_data_was_reset_alone_is_given_up_with_advice(
+    home: Path, supervisor: subprocess.Popen[bytes]
+) -> None:
+    """FAULTS C2."""
+    async with Client(read_identity(home).url, key=ALICE) as client:
+        await client.wait_for_height(2, timeout_s=60)
+    supervisor.terminate()
+    assert await asyncio.to_thread(supervisor.wait, 30) == 0
+    state = {path: path.read_bytes() for path in (home / "data/app").iterdir() if path.suffix == ".ldb"}
+    for path in (home / "cometbft/data").iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+    once = "from node import children, supervisor; children.MAX_QUICK_FAILURES = 1; "
+    run = f"raise SystemExit(supervisor.main(['--home', {str(home)!r}]))"
+    answer = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", once + run], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert answer.returncode == 1
+    assert "outerstep node reset" in answer.stderr
+    assert all(path.read_bytes() == data for path, data in state.items())

@@ -15,14 +15,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from node import children, supervisor
+from node import children
 from node.checks import check_genesis_file, check_paths, check_ports, single_instance
-from node.children import ChildSpec, GivenUp, Group, last_lines, rotate_log
+from node.children import ChildSpec, GivenUp, Group, last_lines, last_words, rotate_log
 from node.config import NodeConfig, ports_from, save_config
 from node.engine_files import GENESIS_NAME
 from node.errors import SetupError
 from node.reset import main as reset
-from node.supervisor import EXIT_SETUP, run_node
+from node.supervisor import EXIT_SETUP, advice, run_node
 from tests.node.conftest import Made
 
 SLEEPER = "import signal, time\nprint('up', flush=True)\ntime.sleep(600)"
@@ -234,6 +234,11 @@ def test_running_node_is_not_reset(made: Made, capsys: pytest.CaptureFixture[str
     assert "already" in capsys.readouterr().err
 
 
+def test_beginning_of_a_panic_says_more_than_its_end() -> None:
+    assert last_words(["a", "panic: b", "c", "d", "goroutine 1", "e"]) == ["panic: b", "c", "d"]
+    assert last_words([str(number) for number in range(10)]) == [str(number) for number in range(2, 10)]
+
+
 def test_known_last_words_come_with_advice() -> None:
-    assert "outerstep node reset" in supervisor._hint("panic: app block height (9) is higher than core (5)")
-    assert supervisor._hint("something new") == ""
+    assert "outerstep node reset" in advice("panic: app block height (9) is higher than core (5)")
+    assert advice("something new") == ""

@@ -19,6 +19,7 @@ from abci_app.signatures import KnownSignatures
 from abci_app.state import Branch, MemoryState, ReadableState
 from abci_app.store import PreparedCommit, Store
 from abci_app.transactions import tx_hash
+from abci_app.waiting import WaitingNonces
 
 APP_NAME: Final = "outerstep"
 APP_VERSION: Final = 1
@@ -40,6 +41,7 @@ class Application:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known_signatures = KnownSignatures()
+        self._waiting = WaitingNonces()
         self._genesis: Branch | None = None
         """The state that InitChain made, until the first commit has written it."""
         self._initial_height = 1
@@ -69,7 +71,12 @@ class Application:
             return pb.ResponseCheckTx(code=NOT_STARTED_CODE, log="the chain has not started", codespace=APP_NAME)
         recheck = request.type == pb.RECHECK
         receipt = execution.check_transaction(
-            self._state(), request.tx, chain_id=chain.chain_id, height=self._next_height(), recheck=recheck
+            self._state(),
+            request.tx,
+            chain_id=chain.chain_id,
+            height=self._next_height(),
+            recheck=recheck,
+            waiting=self._waiting,
         )
         if receipt.code == 0 and not recheck:
             self._known_signatures.add(tx_hash(request.tx))
@@ -165,6 +172,7 @@ class Application:
             raise CallOrderError("Commit without a finalized block")
         self._store.commit(self._prepared)
         self._prepared = self._genesis = None
+        self._waiting.next_block()
         return pb.ResponseCommit(retain_height=0)
 
     # --- snapshot connection: none are taken yet ----------------------------------------------------------------

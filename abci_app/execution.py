@@ -30,7 +30,8 @@ from abci_app.params import Genesis, Params
 from abci_app.rules import deals, phases, stake, validators
 from abci_app.rules.handlers import HANDLERS
 from abci_app.state import Branch, ReadableState
-from abci_app.transactions import Transaction, TxBody, check_signature, decode_transaction
+from abci_app.transactions import Transaction, TxBody, check_signature, decode_transaction, tx_hash
+from abci_app.waiting import WaitingNonces
 from abci_app.work import total_work
 from primitives.amounts import MAX_AMOUNT
 from primitives.encoding import encode
@@ -50,11 +51,20 @@ def begin_block(branch: Branch, block: BlockContext, evidence: Sequence[Evidence
     return stake.punish(branch, evidence)
 
 
-def check_transaction(state: ReadableState, tx: bytes, *, chain_id: str, height: int, recheck: bool) -> Receipt:
+def check_transaction(
+    state: ReadableState,
+    tx: bytes,
+    *,
+    chain_id: str,
+    height: int,
+    recheck: bool,
+    waiting: WaitingNonces | None = None,
+) -> Receipt:
     """Whether `tx` may wait in the mempool: everything that costs little first, the signature last.
 
     `height` is that of the next block. Nonces up to PENDING_WINDOW ahead of the committed one pass, since earlier
     transactions of the account may be waiting. `recheck`: form and signature were found good before and are skipped.
+    `waiting`: what the mempool holds; at a recheck it ends the wait behind a nonce that never came.
     """
     work = 0
     try:
@@ -68,6 +78,8 @@ def check_transaction(state: ReadableState, tx: bytes, *, chain_id: str, height:
             raise InsufficientFunds(need=body.fee, have=account.balance)
         if not recheck:
             check_signature(envelope)
+        if waiting is not None:
+            _note_waiting(waiting, envelope.sender, body.nonce, tx, account.nonce, recheck=recheck)
     except InvalidTransaction as error:
         return _refusal(error, work, 0)
     return Receipt(code=CODE_OK, work_wanted=work)
@@ -129,6 +141,16 @@ def _check_body(body: TxBody, params: Params, chain_id: str, height: int, *, for
     if body.valid_until_height and height > body.valid_until_height:
         raise Expired(valid_until=body.valid_until_height, height=height)
     return work
+
+
+def _note_waiting(
+    waiting: WaitingNonces, sender: bytes, nonce: int, tx: bytes, next_nonce: int, *, recheck: bool
+) -> None:
+    """Raises: WrongNonce when the transaction has waited long enough."""
+    if not recheck:
+        waiting.add(sender, nonce, tx_hash(tx))
+    elif not waiting.may_stay(sender, nonce, tx_hash(tx), next_nonce=next_nonce):
+        raise WrongNonce(got=nonce, want=next_nonce)
 
 
 def _charge(branch: Branch, envelope: Transaction, body: TxBody, *, signature_known_good: bool) -> None:

@@ -6,7 +6,7 @@ here is a bug, and stops the node rather than fork the chain.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
@@ -31,7 +31,6 @@ from abci_app.rules import deals, phases, stake, validators
 from abci_app.rules.handlers import HANDLERS
 from abci_app.state import Branch, ReadableState
 from abci_app.transactions import Transaction, TxBody, check_signature, decode_transaction, tx_hash
-from abci_app.waiting import WaitingNonces
 from abci_app.work import total_work
 from primitives.amounts import MAX_AMOUNT
 from primitives.encoding import encode
@@ -39,6 +38,13 @@ from primitives.encoding import encode
 PENDING_WINDOW: Final = 64
 """CheckTx sees committed nonces only, so it lets this many transactions of one account wait at a time."""
 MAX_LOG_CHARACTERS: Final = 400
+
+
+class Waiting(Protocol):
+    """What waits in this node's mempool; see `abci_app.waiting`."""
+
+    def add(self, sender: bytes, nonce: int, tx_hash: bytes) -> None: ...
+    def may_stay(self, sender: bytes, nonce: int, tx_hash: bytes, *, next_nonce: int) -> bool: ...
 
 
 def init_genesis(branch: Branch, genesis: Genesis) -> None:
@@ -58,7 +64,7 @@ def check_transaction(
     chain_id: str,
     height: int,
     recheck: bool,
-    waiting: WaitingNonces | None = None,
+    waiting: Waiting | None = None,
 ) -> Receipt:
     """Whether `tx` may wait in the mempool: everything that costs little first, the signature last.
 
@@ -143,9 +149,7 @@ def _check_body(body: TxBody, params: Params, chain_id: str, height: int, *, for
     return work
 
 
-def _note_waiting(
-    waiting: WaitingNonces, sender: bytes, nonce: int, tx: bytes, next_nonce: int, *, recheck: bool
-) -> None:
+def _note_waiting(waiting: Waiting, sender: bytes, nonce: int, tx: bytes, next_nonce: int, *, recheck: bool) -> None:
     """Raises: WrongNonce when the transaction has waited long enough."""
     if not recheck:
         waiting.add(sender, nonce, tx_hash(tx))

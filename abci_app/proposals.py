@@ -15,6 +15,7 @@ from abci_app.errors import InvalidTransaction
 from abci_app.ledger import params_of
 from abci_app.params import Params
 from abci_app.server.frames import encode_length
+from abci_app.spending import most_spent
 from abci_app.state import ReadableState
 from abci_app.transactions import Transaction, TxBody, decode_transaction
 from abci_app.work import total_work
@@ -27,7 +28,7 @@ def size_in_block(tx: bytes) -> int:
 
 @dataclass
 class _Sender:
-    """An account as the transactions chosen so far leave it, fees alone considered."""
+    """An account as the transactions chosen so far leave it at the least."""
 
     nonce: int
     balance: int
@@ -36,7 +37,8 @@ class _Sender:
 def choose_transactions(
     state: ReadableState, txs: Iterable[bytes], *, max_tx_bytes: int, chain_id: str, height: int
 ) -> list[bytes]:
-    """The transactions for a proposal, in their order: those that fit, are in nonce order and can pay their fee.
+    """The transactions for a proposal, in their order: those that fit, are in nonce order and can pay their fee,
+    whatever the sender's transactions before them spend.
 
     Signatures are not looked at: CheckTx has verified whatever the mempool hands over.
     """
@@ -54,7 +56,7 @@ def choose_transactions(
         work = total_work(body.messages)
         if work > work_left or not _is_fresh(body, work, params, chain_id, height):
             continue
-        if not _charge(state, senders, envelope, body):
+        if not _charge(state, senders, envelope, body, most_spent(body.messages, params, height)):
             continue
         chosen.append(tx)
         bytes_left -= size_in_block(tx)
@@ -84,8 +86,11 @@ def _is_fresh(body: TxBody, work: int, params: Params, chain_id: str, height: in
     return in_time and body.chain_id == chain_id and body.fee >= work * params.gas_price_micro
 
 
-def _charge(state: ReadableState, senders: dict[bytes, _Sender], envelope: Transaction, body: TxBody) -> bool:
-    """Whether nonce and fee fit the sender as the transactions before left it; if so, count this one."""
+def _charge(
+    state: ReadableState, senders: dict[bytes, _Sender], envelope: Transaction, body: TxBody, spent: int
+) -> bool:
+    """Whether nonce and fee fit the sender as the transactions before left it; if so, count this one, which may take
+    `spent` besides its fee."""
     address = envelope.sender
     sender = senders.get(address)
     if sender is None:
@@ -96,5 +101,5 @@ def _charge(state: ReadableState, senders: dict[bytes, _Sender], envelope: Trans
     if body.nonce != sender.nonce or body.fee > sender.balance:
         return False
     sender.nonce += 1
-    sender.balance -= body.fee
+    sender.balance = max(0, sender.balance - body.fee - spent)
     return True

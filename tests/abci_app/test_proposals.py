@@ -1,5 +1,6 @@
 """What goes into a proposal, and which proposals are refused."""
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,11 @@ from hypothesis import strategies as st
 
 from abci_app.application import Application
 from abci_app.proposals import size_in_block
+from abci_app.rules.handlers import HANDLERS
 from abci_app.server import abci_pb2 as pb
+from abci_app.spending import SPENDING
 from abci_app.store import Store
-from tests.abci_app.kit import ALICE, BOB, MAX_BLOCK_BYTES, OPERATOR, genesis, init_chain, run_block, transfer
+from tests.abci_app.kit import ALICE, BOB, MAX_BLOCK_BYTES, OPERATOR, RICH, genesis, init_chain, run_block, transfer
 
 MAX_WORK = 1000
 GARBAGE = b"\xc1not a transaction"
@@ -86,6 +89,37 @@ def test_what_is_prepared_is_accepted(
     prepared = prepare(application, txs, max_tx_bytes)
     assert sum(size_in_block(tx) for tx in prepared) <= max_tx_bytes
     assert accepts(application, prepared)
+
+
+def test_who_empties_the_account_first_gets_no_unpaid_transactions_into_the_block(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        application = Application(store)
+        application.init_chain(init_chain())
+        run_block(application, 1)
+        drain = transfer(0, amount=RICH - 200)
+        after = [transfer(nonce, num_messages=10) for nonce in range(1, 9)]
+        others = transfer(0, sender=BOB)
+        prepared = prepare(application, [drain, *after, others])
+        assert prepared == [drain, others]
+        results = run_block(application, 2, prepared).tx_results
+        assert [result.gas_used for result in results] == [result.gas_wanted for result in results]
+
+
+@settings(max_examples=30, deadline=None)
+@given(amounts=st.lists(st.sampled_from([1, RICH // 3, RICH - 400, RICH - 200, RICH]), max_size=6))
+def test_whatever_is_prepared_pays_its_fee(amounts: list[int]) -> None:
+    with tempfile.TemporaryDirectory() as folder, Store(Path(folder)) as store:
+        application = Application(store)
+        application.init_chain(init_chain())
+        run_block(application, 1)
+        txs = [transfer(nonce, amount=amount) for nonce, amount in enumerate(amounts)]
+        prepared = prepare(application, txs)
+        assert prepared == txs[: len(prepared)]
+        assert all(result.gas_used for result in run_block(application, 2, prepared).tx_results)
+
+
+def test_every_message_says_what_it_may_spend() -> None:
+    assert set(SPENDING) == set(HANDLERS)
 
 
 def test_an_honest_block_is_accepted_whatever_the_own_mempool_has_seen(application: Application) -> None:

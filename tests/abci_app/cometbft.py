@@ -3,27 +3,14 @@
 import asyncio
 import base64
 import json
-import os
-import shutil
 import socket
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 
+from node.engine import find_engine
 from tests.abci_app.kit import MAX_BLOCK_BYTES, POWER, genesis
-
-
-def find_engine() -> str:
-    """CometBFT's binary: OUTERSTEP_COMETBFT, PATH, or the project's cache. Fails rather than skips."""
-    candidates = (
-        os.environ.get("OUTERSTEP_COMETBFT"),
-        shutil.which("cometbft"),
-        str(Path("~/.cache/outerstep/bin/cometbft").expanduser()),
-    )
-    found = next((path for path in candidates if path and Path(path).is_file()), None)
-    assert found, "cometbft is neither on PATH nor in the cache: run `make setup` (or set OUTERSTEP_COMETBFT)"
-    return found
 
 
 def free_port() -> int:
@@ -37,7 +24,7 @@ class Engine:
 
     def __init__(self, home: Path, application_socket: Path) -> None:
         self.home = home
-        self._binary = find_engine()
+        self._binary = str(find_engine())
         self._proxy_app = f"unix://{application_socket}"
         self.rpc = f"http://127.0.0.1:{free_port()}"
         self.process: asyncio.subprocess.Process

@@ -58,7 +58,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     max_deal_replicas: int = 16
     max_file_bytes: int = 1 << 40
     kept_service_sets: int = 16
-    """Old ServiceSets that certificates may still name."""
+    """Old ServiceSets that stay for look-ups, besides those that certificates may still name."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:

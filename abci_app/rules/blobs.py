@@ -23,6 +23,7 @@ from abci_app.ledger import burn, credit, debit, params_of
 from abci_app.params import Params
 from abci_app.records import Blob
 from abci_app.rules.effect import Effect
+from abci_app.rules.validators import may_be_named
 from abci_app.state import Branch, ReadableState
 from primitives.blobs import BlobHeader, BlobPromise, Certificate, ServiceMember, ServiceSet, data_rows_for, row_counts
 from primitives.hashing import sha256
@@ -78,7 +79,7 @@ def _named_set(state: ReadableState, version: int, params: Params, block: BlockC
     """The set, if its members still have something at stake: until `unbonding_blocks` after it was replaced."""
     service_set = tables.SERVICE_SETS.get(state, version)
     ended = tables.SERVICE_SET_ENDS.get(state, version)
-    if service_set is None or (ended is not None and block.height > ended.height + params.unbonding_blocks):
+    if service_set is None or (ended is not None and not may_be_named(ended, params, block)):
         raise UnknownServiceSet(f"service set {version} is unknown or too old")
     return service_set
 

@@ -14,6 +14,7 @@ from abci_app import tables
 from abci_app.block import BlockContext
 from abci_app.errors import (
     AlreadyMember,
+    BadBlobExpiry,
     BondTooSmall,
     JobFull,
     JobKeyUsed,
@@ -36,13 +37,14 @@ NO_ROUND = -1
 
 
 def create_job(branch: Branch, message: m.CreateJob, sender: bytes, block: BlockContext) -> Effect:
-    """Raises: JobKeyUsed, UnknownValidator (a scorer), InsufficientFunds."""
+    """Raises: JobKeyUsed, BadBlobExpiry, UnknownValidator (a scorer), InsufficientFunds."""
     terms_hash = sha256(encode(message))
     known = tables.JOB_KEYS.get(branch, sender, message.key)
     if known is not None:
         if known.terms_hash != terms_hash:
             raise JobKeyUsed(f"the key belongs to job {known.id}, which has other terms")
         return Effect(created_id=known.id)
+    _check_lifetime(message.terms, params_of(branch).max_blob_lifetime)
     for scorer in message.terms.scorers:
         if tables.VALIDATORS.get(branch, scorer) is None:
             raise UnknownValidator("a scorer is not the operator of a validator")
@@ -117,6 +119,16 @@ def leave_job(branch: Branch, message: m.LeaveJob, sender: bytes, block: BlockCo
     if not is_expected(branch, job, sender):
         count_open_job(branch, sender, -1)
     return NOTHING_TO_TELL
+
+
+def _check_lifetime(terms: m.JobTerms, max_blob_lifetime: int) -> None:
+    """Whoever commits must be able to reveal with a blob that lasts as long as `rounds.needed_expiry` wants.
+
+    Raises: BadBlobExpiry.
+    """
+    needed = terms.reveal_blocks + terms.score_blocks + terms.aggregate_blocks + 1
+    if needed > max_blob_lifetime:
+        raise BadBlobExpiry(f"blobs would have to last {needed} blocks; at most {max_blob_lifetime} are allowed")
 
 
 def _need_open(job: Job) -> None:

@@ -13,7 +13,7 @@ from abci_app import tables
 from abci_app.block import BlockContext, Event
 from abci_app.errors import UnknownValidator
 from abci_app.ledger import counters_of, params_of
-from abci_app.params import STAKE_PER_POWER
+from abci_app.params import STAKE_PER_POWER, Params
 from abci_app.records import Validator
 from abci_app.state import Branch, ReadableState
 from primitives.blobs import ServiceMember, ServiceSet
@@ -99,7 +99,7 @@ def _power_event(state: ReadableState, key: bytes, power: int) -> Event:
 
 
 def update_service_set(branch: Branch, block: BlockContext) -> None:
-    """Write a new version of the service set if its members changed, and drop the version that is too old now."""
+    """Write a new version of the service set if its members changed, and drop the versions that are too old now."""
     members = tuple(
         ServiceMember(operator=v.operator, stake=v.bond, service_key=v.service_key, url=v.url)
         for v in consensus_validators(branch)
@@ -112,7 +112,21 @@ def update_service_set(branch: Branch, block: BlockContext) -> None:
     tables.COUNTERS.put(branch, replace(counters, set_version=version))
     tables.SERVICE_SETS.put(branch, ServiceSet(version=version, members=members), version)
     tables.SERVICE_SET_ENDS.put(branch, tables.Height(block.height), counters.set_version)
-    outdated = version - params_of(branch).kept_service_sets - 1
-    if outdated >= 1:
-        tables.SERVICE_SETS.delete(branch, outdated)
-        tables.SERVICE_SET_ENDS.delete(branch, outdated)
+    _drop_service_sets(branch, version, block)
+
+
+def may_be_named(ended: tables.Height, params: Params, block: BlockContext) -> bool:
+    """Whether a certificate may still name a service set replaced at `ended`: its members' stake is not out."""
+    return block.height <= ended.height + params.unbonding_blocks
+
+
+def _drop_service_sets(branch: Branch, newest: int, block: BlockContext) -> None:
+    """Never one that may still be named: else a validator that changes its stake in every block could make blobs
+    impossible to certify within `kept_service_sets` blocks."""
+    params = params_of(branch)
+    for key, ended in tables.SERVICE_SET_ENDS.iterate(branch):
+        version = int.from_bytes(key[len(tables.SERVICE_SET_ENDS.prefix) :], "big")
+        if version >= newest - params.kept_service_sets or may_be_named(ended, params, block):
+            return
+        tables.SERVICE_SETS.delete(branch, version)
+        tables.SERVICE_SET_ENDS.delete(branch, version)

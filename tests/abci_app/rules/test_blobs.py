@@ -172,13 +172,13 @@ def test_same_content_is_kept_apart_by_publisher_and_by_namespace() -> None:
     assert len(list(tables.BLOBS.iterate(chain.state, mine.header.commitment))) == 3
 
 
-def test_certificate_may_name_an_older_set_that_is_still_kept() -> None:
-    chain = Chain(make_genesis(Params(kept_service_sets=2)))
+def test_a_validator_cannot_outdate_a_set_by_changing_its_stake_in_every_block() -> None:
+    chain = Chain(make_genesis(Params(kept_service_sets=2, unbonding_blocks=20)))
     old = promise(chain)
-    chain.ok("v0", m.Bond(amount=TOKEN))
-    chain.ok("v0", m.Bond(amount=TOKEN))
+    chain.ok("v0", m.Unbond(amount=10 * TOKEN))
+    for _ in range(19):
+        chain.ok("v0", m.Bond(amount=1))
     chain.ok("alice", certify(old))
-    chain.ok("v0", m.Bond(amount=TOKEN))
     assert chain.refused("alice", certify(replace(old, namespace="later"))) == 92
 
 

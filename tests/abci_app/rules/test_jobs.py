@@ -6,9 +6,10 @@ from msgspec.structs import replace
 from abci_app import messages as m
 from abci_app import tables
 from abci_app.ledger import counters_of
+from abci_app.params import Params
 from primitives.encoding import decode
 from primitives.hashing import sha256
-from tests.abci_app.rules.chain import START_BALANCE, TOKEN, Chain, address
+from tests.abci_app.rules.chain import START_BALANCE, TOKEN, Chain, address, make_genesis
 from tests.abci_app.rules.rounds_kit import (
     GENESIS_ROOT,
     REWARD,
@@ -30,6 +31,17 @@ REGISTER = m.RegisterWorker(bond=10 * TOKEN)
 
 
 # --- create -------------------------------------------------------------------------------------------------------
+def test_a_job_whose_blobs_could_not_last_to_the_end_of_a_round_is_refused() -> None:
+    """Its workers could commit and never reveal, and would be slashed for it."""
+    chain = Chain(make_genesis(Params(max_blob_lifetime=40)))
+    too_long = job_terms(reveal_blocks=10, score_blocks=15, aggregate_blocks=15)
+    assert chain.refused("alice", m.CreateJob(key=sha256(b"job"), terms=too_long)) == 94
+    chain = started("w0", "w1", chain=chain, reveal_blocks=10, score_blocks=15, aggregate_blocks=14)
+    commit_all(chain, "w0", "w1")
+    reveal_all(chain, "w0", "w1")
+    assert chain.round(0).phase == "aggregate"
+
+
 def test_job_sets_its_whole_reward_aside() -> None:
     chain = Chain()
     receipt = chain.ok("alice", CREATE)

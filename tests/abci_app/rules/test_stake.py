@@ -171,11 +171,21 @@ def test_new_address_makes_a_new_version_of_the_service_set() -> None:
 
 
 def test_old_service_sets_are_dropped() -> None:
-    chain = Chain(make_genesis(Params(kept_service_sets=2)))
+    chain = Chain(make_genesis(Params(kept_service_sets=2, unbonding_blocks=1)))
     for port in range(1, 6):
         chain.ok("v0", service("v0", url=f"http://10.0.0.1:{port}"))
     kept = [record.version for _, record in tables.SERVICE_SETS.iterate(chain.state)]
     assert kept == [4, 5, 6], "the newest and two older ones"
+
+
+def test_service_sets_stay_as_long_as_certificates_may_name_them() -> None:
+    chain = Chain(make_genesis(Params(kept_service_sets=2, unbonding_blocks=4)))
+    for height in range(1, 12):
+        chain.ok("v0", m.Bond(amount=1))
+        kept = [record.version for _, record in tables.SERVICE_SETS.iterate(chain.state)]
+        ends = [int.from_bytes(key[-8:], "big") for key, _ in tables.SERVICE_SET_ENDS.iterate(chain.state)]
+        assert kept == list(range(max(1, height - 4), height + 2)), "version v was replaced at height v"
+        assert ends == kept[:-1]
 
 
 def test_service_key_of_another_validator_is_refused_even_when_no_longer_used() -> None:

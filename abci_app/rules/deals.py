@@ -30,7 +30,6 @@ from abci_app.ledger import counters_of, credit, debit, params_of
 from abci_app.params import Params
 from abci_app.records import Deal
 from abci_app.rules.effect import Effect
-from abci_app.rules.validators import consensus_validators
 from abci_app.state import Branch, ReadableState
 from primitives.deals import Tier, receipt_digest
 from primitives.encoding import encode
@@ -171,11 +170,13 @@ def _check_terms(message: m.CreateDeal, params: Params) -> None:
 
 
 def _draw_providers(state: ReadableState, replicas: int, block_hash: bytes, deal_id: int) -> tuple[bytes, ...]:
-    """Draw by stake, without replacement, among consensus validators with a registered service; sorted.
+    """Draw by stake, without replacement, among the newest service set's members with a registered service; sorted.
 
+    One record holds them all, so the work does not grow with the validators that are not in consensus.
     The i-th draw is SHA-256(seed || i as 4 bytes) modulo the stake still in, walked through operators in order.
     """
-    pool = [(v.operator, v.bond) for v in consensus_validators(state) if v.service_key]
+    newest = tables.SERVICE_SETS.get(state, counters_of(state).set_version)
+    pool = [(member.operator, member.stake) for member in (newest.members if newest else ()) if member.service_key]
     if len(pool) < replicas:
         raise TooFewProviders(got=len(pool), want=replicas)
     seed = tagged_hash("outerstep/deal-draw/1", encode([block_hash, deal_id]))

@@ -10,7 +10,7 @@ import msgspec
 
 from abci_app.proofs import PROOF_TYPE
 from abci_app.tables import KeyPart, Table
-from node.errors import MEMPOOL_FULL, NOT_READY, UNREADABLE, RpcError
+from node.errors import MEMPOOL_FULL, NOT_READY, UNREADABLE, EngineRefused, RpcError
 from node.rpc_client import RpcConnection
 from primitives.encoding import EncodingError, decode, encode
 
@@ -18,6 +18,8 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 MAX_RANGE_ITEMS: Final = 1000
 """Most items of one range query."""
+NO_SUCH_HEIGHT: Final = ("must be less than or equal to", "is not available", "could not find validator set")
+"""How CometBFT says that a height is not committed yet, or not held any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Stored:
 
 
 class Engine:
-    """CometBFT's RPC. All methods raise NodeUnreachable (not running) or RpcError (says no)."""
+    """CometBFT's RPC. All methods raise NodeUnreachable (not running) or EngineRefused (says no)."""
 
     def __init__(self, url: str, *, timeout_s: float = 10.0, session: aiohttp.ClientSession | None = None) -> None:
         self.url = url
@@ -45,7 +47,10 @@ class Engine:
 
     async def call(self, method: str, **params: Any) -> Any:
         """Any method of CometBFT's RPC."""
-        return await self._rpc.call(method, params)
+        try:
+            return await self._rpc.call(method, params)
+        except RpcError as error:
+            raise EngineRefused(method, error.message) from error
 
     async def committed_height(self) -> int:
         """The application's last committed height; what `status` says may be ahead of it."""
@@ -74,8 +79,8 @@ class Engine:
         """
         try:
             answer = await self.call("broadcast_tx_sync", tx=base64.b64encode(tx).decode())
-        except RpcError as error:
-            text = error.message.lower()
+        except EngineRefused as error:
+            text = error.reason.lower()
             if "already exists in cache" in text:
                 return 0, "in the mempool already"
             if "mempool is full" in text:
@@ -87,11 +92,30 @@ class Engine:
         """`block` of CometBFT's RPC; None when there is no such block (yet, or any more)."""
         try:
             answer: dict[str, Any] = await self.call("block", **({} if height is None else {"height": str(height)}))
-        except RpcError as error:
-            if "height" in error.message:
+        except EngineRefused as error:
+            if any(words in error.reason for words in NO_SUCH_HEIGHT):
                 return None
             raise
         return answer if answer.get("block") else None
+
+    async def validators(self, height: int | None) -> tuple[int, list[dict[str, Any]]] | None:
+        """(height, the validator set's entries), put together from its pages; None when there is no such height."""
+        wanted = {} if height is None else {"height": str(height)}
+        found: list[dict[str, Any]] = []
+        page, total = 1, 1
+        while len(found) < total:
+            try:
+                answer = await self.call("validators", page=str(page), per_page="100", **wanted)
+            except EngineRefused as error:
+                if any(words in error.reason for words in NO_SUCH_HEIGHT):
+                    return None
+                raise
+            if not answer["validators"]:
+                raise RpcError(UNREADABLE, f"CometBFT gave {len(found)} of {total} validators")
+            total, page = int(answer["total"]), page + 1
+            found += answer["validators"]
+            wanted = {"height": str(answer["block_height"])}
+        return int(answer["block_height"]), found
 
     async def block_results(self, height: int) -> dict[str, Any]:
         answer: dict[str, Any] = await self.call("block_results", height=str(height))
@@ -101,8 +125,8 @@ class Engine:
         """A transaction by CometBFT's index; None when it is not there."""
         try:
             answer: dict[str, Any] = await self.call("tx", hash=base64.b64encode(tx_hash).decode())
-        except RpcError as error:
-            if "not found" in error.message:
+        except EngineRefused as error:
+            if "not found" in error.reason:
                 return None
             raise
         return answer

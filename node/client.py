@@ -136,10 +136,10 @@ class Client:
         block: BlockInfo | None = await self.call("chain_getBlock", rpc.HeightParams(height=height), BlockInfo | None)
         return block
 
-    async def engine_validators(self, height: int | None = None) -> rpc.ValidatorsAnswer:
-        """CometBFT's validator set with voting powers."""
-        answer: rpc.ValidatorsAnswer = await self.call(
-            "chain_getValidators", rpc.HeightParams(height=height), rpc.ValidatorsAnswer
+    async def engine_validators(self, height: int | None = None) -> rpc.ValidatorsAnswer | None:
+        """CometBFT's validator set with voting powers; None while there is no such height."""
+        answer: rpc.ValidatorsAnswer | None = await self.call(
+            "chain_getValidators", rpc.HeightParams(height=height), rpc.ValidatorsAnswer | None
         )
         return answer
 

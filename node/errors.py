@@ -3,6 +3,7 @@
 NodeError
 +-- NodeUnreachable      no answer: not running, wrong address, network
 +-- RpcError             an answer that says no: JSON-RPC code and message
+|   +-- EngineRefused    CometBFT answered a call of ours with an error
 +-- TransactionFailed    the chain refused a transaction, or it can no longer be included
 +-- TransactionPending   not committed within the time given; it may still be
 +-- ProofError           an answer that the block header does not vouch for
@@ -16,6 +17,7 @@ INVALID_REQUEST: Final = -32600
 METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
+"""A bug of ours, or an engine that answers in a form we do not know; the node's log has the details."""
 NOT_READY: Final = -32001
 """The engine or the application does not answer (starting, restarting, catching up)."""
 RATE_LIMITED: Final = -32002
@@ -50,6 +52,19 @@ class RpcError(NodeError):
         super().__init__(f"{message} (code {code})")
         self.code = code
         self.message = message
+
+
+class EngineRefused(RpcError):
+    """CometBFT answered `method` with an error. `reason` is its own text: for logs, never for callers."""
+
+    def __init__(self, method: str, reason: str) -> None:
+        super().__init__(
+            NOT_READY, f"the engine of this node could not answer ({method}); it may be starting. Try again."
+        )
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.message} It said: {self.reason}"
 
 
 class TransactionFailed(NodeError):

@@ -11,12 +11,22 @@ from node.jsonform import TAG_FIELD, struct_hints
 from node.rpc_methods import METHODS, Method
 
 DISCOVER: Final = "rpc.discover"
-ERRORS: Final = (
-    (errors.INVALID_PARAMS, "A parameter is missing, unknown or out of its form."),
-    (errors.NOT_READY, "The node's chain does not answer: starting, restarting or catching up."),
-    (errors.RATE_LIMITED, "Too many calls from this address."),
-    (errors.MEMPOOL_FULL, "The mempool has no room; send the same transaction again later."),
-    (errors.FORBIDDEN, "Only for callers on the node's own machine."),
+ERRORS: Final = {
+    errors.INVALID_REQUEST: "Only over the WebSocket, or one subscription too many.",
+    errors.INVALID_PARAMS: "A parameter is missing, unknown or out of its form.",
+    errors.INTERNAL_ERROR: "Something that should not happen; the node's log has the details.",
+    errors.NOT_READY: "The node's chain does not answer: starting, restarting or catching up.",
+    errors.RATE_LIMITED: "Too many calls from this address.",
+    errors.MEMPOOL_FULL: "The mempool has no room; send the same transaction again later.",
+    errors.UNREADABLE: "The engine answered in a form that this node does not know.",
+    errors.FORBIDDEN: "Only for callers on the node's own machine.",
+}
+OF_EVERY_METHOD: Final = (
+    errors.INVALID_PARAMS,
+    errors.INTERNAL_ERROR,
+    errors.NOT_READY,
+    errors.RATE_LIMITED,
+    errors.UNREADABLE,
 )
 _SCALARS: Final[dict[Any, dict[str, Any]]] = {
     bytes: {"type": "string", "pattern": "^(([0-9a-f]{2})*|outer1[0-9a-z]+)$"},
@@ -81,7 +91,7 @@ def _describe_method(method: Method, schemas: dict[str, Any]) -> dict[str, Any]:
             for field in msgspec.structs.fields(method.params)
         ],
         "result": {"name": "result", "schema": schema_of(method.result, schemas)},
-        "errors": [{"code": code, "message": message} for code, message in ERRORS],
+        "errors": [{"code": code, "message": ERRORS[code]} for code in (*OF_EVERY_METHOD, *method.own_errors)],
     }
 
 

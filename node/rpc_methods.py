@@ -14,7 +14,7 @@ from abci_app.transactions import MAX_TX_BYTES, tx_hash
 from node import rpc_types as rpc
 from node.chain import from_base64
 from node.context import NodeContext
-from node.errors import FORBIDDEN, INVALID_PARAMS, INVALID_REQUEST, RpcError
+from node.errors import FORBIDDEN, INVALID_PARAMS, INVALID_REQUEST, MEMPOOL_FULL, RpcError
 from node.follower import tx_status
 from node.rpc_types import Answer, Page
 from primitives.blobs import ServiceSet
@@ -36,17 +36,24 @@ class Method:
     summary: str
     handler: Handler
     loopback_only: bool = False
+    own_errors: tuple[int, ...] = ()
+    """Error codes that not every method has."""
 
 
 METHODS: Final[dict[str, Method]] = {}
 
 
 def _method(
-    name: str, params: type[msgspec.Struct], result: Any, *, loopback_only: bool = False
+    name: str,
+    params: type[msgspec.Struct],
+    result: Any,
+    *,
+    loopback_only: bool = False,
+    own_errors: tuple[int, ...] = (),
 ) -> Callable[[Handler], Handler]:
     def register(handler: Handler) -> Handler:
         summary = " ".join((handler.__doc__ or "").split())
-        METHODS[name] = Method(name, params, result, summary, handler, loopback_only)
+        METHODS[name] = Method(name, params, result, summary, handler, loopback_only, own_errors)
         return handler
 
     return register
@@ -89,9 +96,11 @@ async def chain_get_height(node: NodeContext, params: rpc.WaitHeightParams) -> r
 
 @_method("chain_getBlock", rpc.HeightParams, rpc.BlockInfo | None)
 async def chain_get_block(node: NodeContext, params: rpc.HeightParams) -> rpc.BlockInfo | None:
-    """Header data and transaction hashes of a block; null while there is none."""
-    height = node.follower.height if params.height is None else params.height
-    if height < 1:
+    """Header data and transaction hashes of a block; null while there is no such height, or when it is not held any
+    more."""
+    _check_height(params.height)
+    height = params.height or node.follower.height
+    if not height:
         return None
     answer = await node.engine.block(height)
     if answer is None:
@@ -108,28 +117,27 @@ async def chain_get_block(node: NodeContext, params: rpc.HeightParams) -> rpc.Bl
     )
 
 
-@_method("chain_getValidators", rpc.HeightParams, rpc.ValidatorsAnswer)
-async def chain_get_validators(node: NodeContext, params: rpc.HeightParams) -> rpc.ValidatorsAnswer:
-    """CometBFT's validator set at a height, with each one's operator."""
-    if params.height is not None and params.height < 1:
-        raise RpcError(INVALID_PARAMS, f"height is {params.height}; it should be 1 or more")
+@_method("chain_getValidators", rpc.HeightParams, rpc.ValidatorsAnswer | None)
+async def chain_get_validators(node: NodeContext, params: rpc.HeightParams) -> rpc.ValidatorsAnswer | None:
+    """CometBFT's validator set at a height, with each one's operator; null as for chain_getBlock."""
+    _check_height(params.height)
+    if params.height is not None and params.height > await node.engine.committed_height():
+        return None
+    answer = await node.engine.validators(params.height)
+    if answer is None:
+        return None
+    height, entries = answer
     operators = {v.consensus_key: v.operator for v in await node.state.all(tables.VALIDATORS)}
-    found: list[rpc.ValidatorInfo] = []
-    page, total = 1, 1
-    height = {} if params.height is None else {"height": str(params.height)}
-    while len(found) < total:
-        answer = await node.engine.call("validators", page=str(page), per_page="100", **height)
-        total, page = int(answer["total"]), page + 1
-        for entry in answer["validators"]:
-            key = from_base64(entry["pub_key"]["value"])
-            found.append(
-                rpc.ValidatorInfo(consensus_key=key, power=int(entry["voting_power"]), operator=operators.get(key))
-            )
-    return rpc.ValidatorsAnswer(height=int(answer["block_height"]), validators=tuple(found))
+    keys = [from_base64(entry["pub_key"]["value"]) for entry in entries]
+    found = tuple(
+        rpc.ValidatorInfo(consensus_key=key, power=int(entry["voting_power"]), operator=operators.get(key))
+        for key, entry in zip(keys, entries, strict=True)
+    )
+    return rpc.ValidatorsAnswer(height=height, validators=found)
 
 
 # --- transactions -------------------------------------------------------------------------------------------------
-@_method("tx_broadcast", rpc.BroadcastParams, rpc.BroadcastAnswer)
+@_method("tx_broadcast", rpc.BroadcastParams, rpc.BroadcastAnswer, own_errors=(MEMPOOL_FULL,))
 async def tx_broadcast(node: NodeContext, params: rpc.BroadcastParams) -> rpc.BroadcastAnswer:
     """Hand a signed transaction to the mempool. The hash comes back in any case; sending the same bytes again is
     harmless. With `wait` the answer comes once it is in a block, or after `timeout_s` with height 0."""
@@ -340,13 +348,13 @@ async def storage_list_deals(node: NodeContext, params: rpc.DealListParams) -> P
 
 
 # --- for the node's own people ------------------------------------------------------------------------------------
-@_method("admin_usage", rpc.NoParams, dict[str, int], loopback_only=True)
+@_method("admin_usage", rpc.NoParams, dict[str, int], loopback_only=True, own_errors=(FORBIDDEN,))
 async def admin_usage(node: NodeContext, params: rpc.NoParams) -> dict[str, int]:
     """Bytes on this node's disk, and their budgets. From this machine only."""
     return node.usage()
 
 
-@_method("admin_peers", rpc.NoParams, tuple[rpc.Peer, ...], loopback_only=True)
+@_method("admin_peers", rpc.NoParams, tuple[rpc.Peer, ...], loopback_only=True, own_errors=(FORBIDDEN,))
 async def admin_peers(node: NodeContext, params: rpc.NoParams) -> tuple[rpc.Peer, ...]:
     """Nodes that this one is connected with. From this machine only."""
     answer = await node.engine.call("net_info")
@@ -362,14 +370,14 @@ async def admin_peers(node: NodeContext, params: rpc.NoParams) -> tuple[rpc.Peer
 
 
 # --- over the WebSocket -------------------------------------------------------------------------------------------
-@_method("subscribe", rpc.SubscribeParams, int)
+@_method("subscribe", rpc.SubscribeParams, int, own_errors=(INVALID_REQUEST,))
 async def subscribe(node: NodeContext, params: rpc.SubscribeParams) -> int:
     """WebSocket only: have events of a topic sent as notifications `subscription` {subscription, event}; the result
     is the number of the subscription."""
     raise RpcError(INVALID_REQUEST, "subscriptions need a WebSocket; connect to /ws")
 
 
-@_method("unsubscribe", rpc.UnsubscribeParams, bool)
+@_method("unsubscribe", rpc.UnsubscribeParams, bool, own_errors=(INVALID_REQUEST,))
 async def unsubscribe(node: NodeContext, params: rpc.UnsubscribeParams) -> bool:
     """WebSocket only: end a subscription; false when there is none of this number."""
     raise RpcError(INVALID_REQUEST, "subscriptions need a WebSocket; connect to /ws")
@@ -384,6 +392,11 @@ def check_allowed(method: Method, *, from_loopback: bool) -> None:
 def _check_bytes(name: str, value: bytes, size: int) -> None:
     if len(value) != size:
         raise RpcError(INVALID_PARAMS, f"{name} has {len(value)} bytes; it should have {size}")
+
+
+def _check_height(height: int | None) -> None:
+    if height is not None and not 1 <= height < 2**63:
+        raise RpcError(INVALID_PARAMS, f"height is {height}; it should be 1 or more")
 
 
 def _id(name: str, value: int) -> int:

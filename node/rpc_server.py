@@ -4,6 +4,7 @@ Single calls, batches and notifications; parameters by name or by position; the 
 """
 
 import json
+import logging
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -13,10 +14,12 @@ import msgspec
 
 from node import errors
 from node.context import NodeContext
-from node.errors import NodeUnreachable, RpcError
+from node.errors import EngineRefused, NodeUnreachable, RpcError
 from node.jsonform import JsonFormError, from_json, to_json
 from node.openrpc import DISCOVER, describe
 from node.rpc_methods import METHODS, check_allowed
+
+logger = logging.getLogger("outerstep.rpc")
 
 MAX_MESSAGE_CHARACTERS: Final = 500
 
@@ -73,14 +76,11 @@ class RpcServer:
         try:
             result = await self._call(name, request.get("params", {}), caller)
             answer = {"jsonrpc": "2.0", "id": id_, "result": result}
-            code = 0
-        except RpcError as error:
-            answer, code = _failure(id_, error.code, error.message), error.code
-        except JsonFormError as error:
-            answer, code = _failure(id_, errors.INVALID_PARAMS, str(error)), errors.INVALID_PARAMS
-        except NodeUnreachable as error:
-            message = f"the chain of this node does not answer ({error.reason}); it may be starting. Try again."
-            answer, code = _failure(id_, errors.NOT_READY, message), errors.NOT_READY
+        # The standard asks for -32603 whatever went wrong inside one call, and the other calls of a batch or a
+        # connection must go on: so this place, and no other, catches everything. It hides nothing: see _explain.
+        except Exception as error:  # noqa: BLE001
+            answer = _failure(id_, *_explain(name, error))
+        code = answer["error"]["code"] if "error" in answer else 0
         self._count(name if name in METHODS or name == DISCOVER else "unknown", code)
         return None if is_notification else answer
 
@@ -98,6 +98,21 @@ class RpcServer:
         check_allowed(method, from_loopback=caller.from_loopback)
         read: Any = from_json(by_name(params, method.params), method.params)
         return to_json(await method.handler(self._node, read))
+
+
+def _explain(name: str, error: Exception) -> tuple[int, str]:
+    """Code and message for the caller; what callers cannot mend is logged."""
+    if isinstance(error, EngineRefused):
+        logger.warning("%s: %s", name[:64], error)
+    if isinstance(error, RpcError):
+        return error.code, error.message
+    if isinstance(error, JsonFormError):
+        return errors.INVALID_PARAMS, str(error)
+    if isinstance(error, NodeUnreachable):
+        message = f"the chain of this node does not answer ({error.reason}); it may be starting. Try again."
+        return errors.NOT_READY, message
+    logger.error("%s failed in a way that it should not", name[:64], exc_info=error)
+    return errors.INTERNAL_ERROR, "internal error; the node's log has the details"
 
 
 def by_name(params: Any, form: type[msgspec.Struct]) -> dict[str, Any]:

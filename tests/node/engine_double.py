@@ -37,6 +37,10 @@ class EngineDouble:
         self.lose_answers = 0
         """So many broadcasts are taken in and their answers lost."""
         self.down = False
+        self.odd: dict[str, Any] = {}
+        """Method to a result of another form, which it answers instead."""
+        self.errors: dict[str, str] = {}
+        """Method to the text of an error, which it answers instead."""
 
     @property
     def height(self) -> int:
@@ -73,7 +77,12 @@ class EngineDouble:
         if self.down:
             return web.Response(status=502, text="down")
         try:
-            result = getattr(self, f"_{call['method']}")(**call["params"])
+            if call["method"] in self.errors:
+                raise LookupError(self.errors[call["method"]])
+            if call["method"] in self.odd:
+                result = self.odd[call["method"]]
+            else:
+                result = getattr(self, f"_{call['method']}")(**call["params"])
         except LookupError as error:
             problem = {"code": -32603, "message": "Internal error", "data": str(error)}
             return web.json_response({"jsonrpc": "2.0", "id": call["id"], "error": problem})

@@ -9,6 +9,7 @@ import pytest
 from jsonschema import Draft7Validator
 
 from abci_app.messages import CreateDeal, CreateJob, JobTerms, RegisterWorker
+from node import errors
 from node.client import Client
 from node.openrpc import DISCOVER, describe
 from node.rpc_methods import METHODS
@@ -27,7 +28,7 @@ PARAMS: dict[str, list[dict[str, Any]]] = {
     "node_status": [{}],
     "chain_getHeight": [{}, {"at_least": 1, "wait_s": 0.1}],
     "chain_getBlock": [{}, {"height": 1}, {"height": 99}],
-    "chain_getValidators": [{}, {"height": 1}],
+    "chain_getValidators": [{}, {"height": 1}, {"height": 99}],
     "tx_broadcast": [{"tx": "00"}],
     "tx_get": [{"hash": HASH}, {"hash": "sent"}],
     "state_get": [{"key": b"params/".hex(), "prove": True}, {"key": "00"}],
@@ -108,6 +109,25 @@ def test_document_names_every_method_and_every_parameter() -> None:
     assert set(described) == set(PARAMS) | SOCKET_ONLY
     assert all(method["summary"].endswith(".") for method in document["methods"])
     assert json.loads(json.dumps(document)) == document
+
+
+def test_document_lists_the_errors_that_each_method_can_answer() -> None:
+    own = {
+        "tx_broadcast": {errors.MEMPOOL_FULL},
+        "subscribe": {errors.INVALID_REQUEST},
+        "unsubscribe": {errors.INVALID_REQUEST},
+        "admin_usage": {errors.FORBIDDEN},
+        "admin_peers": {errors.FORBIDDEN},
+    }
+    everywhere = {
+        errors.INVALID_PARAMS,
+        errors.INTERNAL_ERROR,
+        errors.NOT_READY,
+        errors.RATE_LIMITED,
+        errors.UNREADABLE,
+    }
+    for method in describe()["methods"]:
+        assert {error["code"] for error in method["errors"]} == everywhere | own.get(method["name"], set())
 
 
 def test_schemas_are_sound_and_refer_only_to_each_other() -> None:

@@ -17,10 +17,12 @@ from abci_app.state import Branch
 from node import errors, rpc_http
 from node.client import Client
 from node.errors import RpcError
+from node.openrpc import describe
 from node.rate import RateLimiter
 from node.rpc_types import BlockEvent
 from primitives.keys import format_address
 from tests.node.conftest import ALICE, BOB, CHAIN_ID, LIMITS, Served
+from tests.node.test_openrpc import PARAMS
 
 STATUS = {"jsonrpc": "2.0", "id": 1, "method": "node_status"}
 
@@ -146,6 +148,12 @@ async def test_limits_on_body_and_batch_are_said(caller: Caller) -> None:
         ("job_list", {"cursor": "é"}),
         ("job_list", {"cursor": "YWNjb3VudC8="}),
         ("chain_getValidators", {"height": 0}),
+        ("chain_getValidators", {"height": -1}),
+        ("chain_getValidators", {"height": 2**63}),
+        ("chain_getBlock", {"height": 0}),
+        ("chain_getBlock", {"height": -1}),
+        ("chain_getBlock", {"height": 2**63}),
+        ("chain_getBlock", {"height": "1"}),
         ("da_getBlob", {"commitment": "00" * 32, "prove": True}),
         ("da_getBlob", {"commitment": "00" * 32, "publisher": "00" * 20, "namespace": "\ud800"}),
         ("storage_listDeals", {"status": "nonsense"}),
@@ -227,6 +235,65 @@ async def test_engine_that_is_down_is_reported_as_not_ready(served: Served, call
     assert await caller.code("node_status", {}) == errors.NOT_READY
     served.engine.down = False
     assert "result" in await caller.call(STATUS)
+
+
+async def test_a_call_that_fails_unexpectedly_is_an_internal_error_of_that_call_alone(
+    served: Served, caller: Caller, caplog: pytest.LogCaptureFixture
+) -> None:
+    served.engine.odd["net_info"] = {"neither": "peers nor their number"}
+    good = {**STATUS, "id": 2, "method": "chain_getHeight"}
+    assert await caller.code("node_status", {}) == errors.INTERNAL_ERROR
+    bad, fine = await caller.call([STATUS, good])
+    assert (bad["id"], bad["error"]["code"]) == (1, errors.INTERNAL_ERROR)
+    assert "n_peers" not in bad["error"]["message"]
+    assert fine == {"jsonrpc": "2.0", "id": 2, "result": {"height": 1}}
+    assert await caller.call([{"jsonrpc": "2.0", "method": "node_status"}, good]) == [fine]
+    async with caller.session.ws_connect(f"{served.url}/ws") as socket:
+        await socket.send_json(STATUS)
+        assert (await socket.receive_json(timeout=5))["error"]["code"] == errors.INTERNAL_ERROR
+        await socket.send_json(good)
+        assert await socket.receive_json(timeout=5) == fine
+    assert "KeyError: 'n_peers'" in caplog.text
+    assert "Traceback" in caplog.text
+
+
+@pytest.mark.parametrize("shape", [None, [], "text", 5, {"response": None}, {"response": {"value": "!", "height": []}}])
+async def test_an_engine_that_answers_anything_never_ends_a_call_without_json(
+    served: Served, caller: Caller, shape: Any
+) -> None:
+    for method in ("status", "net_info", "abci_info", "abci_query", "block", "validators", "tx", "broadcast_tx_sync"):
+        served.engine.odd[method] = shape
+    listed = {method["name"]: {e["code"] for e in method["errors"]} for method in describe()["methods"]}
+    for name, all_params in PARAMS.items():
+        params = all_params[0]
+        answer = await caller.call({**STATUS, "method": name, "params": params})
+        assert "result" in answer or answer["error"]["code"] in listed[name], (name, answer)
+
+
+async def test_heights_that_are_not_there_are_null_in_both_methods(served: Served, caller: Caller) -> None:
+    for method in ("chain_getBlock", "chain_getValidators"):
+        for height in (2, 99, 2**63 - 1):
+            answer = await caller.call({**STATUS, "method": method, "params": {"height": height}})
+            assert answer["result"] is None, method
+    served.engine.errors = {
+        "block": "height 1 is not available, lowest height is 7",
+        "validators": "could not find validator set for height #1",
+    }
+    for method in ("chain_getBlock", "chain_getValidators"):
+        assert (await caller.call({**STATUS, "method": method, "params": {"height": 1}}))["result"] is None
+
+
+async def test_words_of_the_engine_are_logged_and_not_passed_on(
+    served: Served, caller: Caller, caplog: pytest.LogCaptureFixture
+) -> None:
+    served.engine.errors = dict.fromkeys(["block", "validators", "abci_query", "broadcast_tx_sync"], "SECRET: EOF")
+    calls = {"chain_getBlock": {"height": 1}, "chain_getValidators": {}, "params_get": {}, "tx_broadcast": {"tx": "00"}}
+    for method, params in calls.items():
+        answer = await caller.call({**STATUS, "method": method, "params": params})
+        assert answer["error"]["code"] == errors.NOT_READY
+        assert "SECRET" not in answer["error"]["message"]
+        assert f"{method}: " in caplog.text
+    assert caplog.text.count("SECRET: EOF") == len(calls)
 
 
 async def test_health_and_metrics(served: Served, caller: Caller) -> None:
@@ -359,7 +426,9 @@ async def test_broad_filter_looks_at_a_bounded_part_at_a_time(served: Served, cl
 
 
 async def test_validator_set_is_put_together_from_its_pages(client: Client) -> None:
-    assert len((await client.engine_validators()).validators) == 150
+    found = await client.engine_validators()
+    assert found is not None
+    assert len(found.validators) == 150
 
 
 async def test_job_and_its_first_answers(served: Served, client: Client) -> None:

@@ -71,7 +71,8 @@ class TransactionFailed(NodeError):
     """Refused by the rules (`code` as in abci_app.errors), or code 0: not included before its last valid height."""
 
     def __init__(self, code: int, log: str, *, tx_hash: bytes = b"", height: int = 0) -> None:
-        super().__init__(f"transaction {tx_hash.hex()[:16]} failed with code {code}: {log}")
+        name = f"transaction {tx_hash.hex()[:16]}" if tx_hash else "the transaction"
+        super().__init__(f"{name} failed with code {code}: {log}")
         self.code = code
         self.log = log
         self.tx_hash = tx_hash

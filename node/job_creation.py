@@ -8,8 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
+from abci_app.errors import MalformedMessage
+from abci_app.forms import check_form
 from abci_app.messages import CreateJob, JobTerms
-from abci_app.records import Deal, Job
+from abci_app.records import Job
 from node.client import Client
 from node.errors import NodeError
 from node.storing import Progress, store_file
@@ -17,6 +19,7 @@ from primitives.amounts import AmountError, check_amount, parse_tokens
 from primitives.encoding import encode
 from primitives.hashing import tagged_hash
 from primitives.keys import KeyFormatError, parse_address
+from storage.tree import FileTree
 from training import Corpus, SharedState, TrainingConfig
 from training.errors import ConfigError
 
@@ -88,13 +91,16 @@ class JobPlan:
         except (ConfigError, TypeError) as error:
             raise PlanError(f"training: {error}") from error
 
-    def terms(self, config: TrainingConfig, data: Deal, genesis_root: bytes) -> JobTerms:
-        """Raises: PlanError."""
+    def terms(self, config: TrainingConfig, data: FileTree, genesis_root: bytes) -> JobTerms:
+        """What the chain is asked for, in the form that it takes.
+
+        Raises: PlanError.
+        """
         try:
             scorers = tuple(sorted(parse_address(text) for text in self.scorers))
         except KeyFormatError as error:
             raise PlanError(f"scorers: {error}") from error
-        return JobTerms(
+        terms = JobTerms(
             manifest=config.to_manifest(),
             data_root=data.root,
             data_size=data.size,
@@ -111,6 +117,11 @@ class JobPlan:
             aggregate_blocks=self.aggregate_blocks,
             scorers=scorers,
         )
+        try:
+            check_form(CreateJob(key=bytes(32), terms=terms))
+        except MalformedMessage as error:
+            raise PlanError(str(error).removeprefix("terms.")) from error
+        return terms
 
 
 async def create_job(
@@ -118,12 +129,15 @@ async def create_job(
 ) -> Job:
     """Store the text, build the genesis state, and open the job. Run again it finds the job it opened, unless over.
 
+    Nothing is paid for a plan that cannot be carried out.
+
     Raises: PlanError, NodeError, storage.errors.StorageError, training.errors.TrainingError.
     """
     corpus = await asyncio.to_thread(Corpus.from_file, text)
     config = plan.config(corpus)
     genesis = await asyncio.to_thread(SharedState.genesis, config)
-    data = await store_file(
+    terms = plan.terms(config, await asyncio.to_thread(FileTree.build, text), genesis.root)
+    await store_file(
         client,
         text,
         tier="hot",
@@ -133,7 +147,7 @@ async def create_job(
         journal=journal,
         on_progress=on_progress,
     )
-    return await open_job(client, plan.terms(config, data, genesis.root), label=plan.label)
+    return await open_job(client, terms, label=plan.label)
 
 
 async def open_job(client: Client, terms: JobTerms, *, label: str = "") -> Job:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from abci_app.errors import WrongNonce
+from abci_app.errors import InvalidTransaction, WrongNonce
+from abci_app.forms import check_form
 from abci_app.messages import Message
 from abci_app.transactions import TxBody, sign_transaction, tx_hash
 from abci_app.work import minimum_fee
@@ -59,6 +60,14 @@ class TxResult:
 def is_final(status: TxStatus) -> bool:
     """Whether a transaction has had its effect. One with a wrong nonce in a block has not: it may come again."""
     return status.status == "committed" and status.code != WrongNonce.code
+
+
+def _check_forms(messages: Sequence[Message]) -> None:
+    for message in messages:
+        try:
+            check_form(message)
+        except InvalidTransaction as error:
+            raise TransactionFailed(error.code, f"{type(error).__name__}: {error}") from error
 
 
 class Sender:
@@ -133,6 +142,8 @@ class Sender:
             await asyncio.sleep(RETRY_S)
 
     async def _sign(self, messages: Sequence[Message], fee: int | None) -> SignedTransaction:
+        """Raises: TransactionFailed for a message that no state would take, NodeUnreachable, RpcError."""
+        _check_forms(messages)
         params = await self._client.params()
         if self._next_nonce is None:
             account = await self._client.account(self._key.address)

@@ -12,7 +12,8 @@ from typing import Final
 
 import msgspec
 
-from abci_app.errors import DealNotPending
+from abci_app.errors import DealNotPending, MalformedMessage
+from abci_app.forms import check_form
 from abci_app.messages import ActivateDeal, CreateDeal
 from abci_app.records import Deal, Validator
 from node.client import Client
@@ -97,8 +98,9 @@ async def store_file(
     assert client.key is not None
     tree = await asyncio.to_thread(FileTree.build, path)
     order = CreateDeal(
-        key=b"", root=tree.root, size=tree.size, tier=tier, replicas=replicas, duration=duration, series=series
+        key=bytes(32), root=tree.root, size=tree.size, tier=tier, replicas=replicas, duration=duration, series=series
     )
+    _check_order(order)
     deal = await _open_deal(client, order, DealJournal(journal), timeout_s)
     if deal.status == "active":
         return deal
@@ -155,6 +157,14 @@ async def find_deal(client: Client, root: bytes) -> Deal | None:
     """An active deal of the file with this root, the one that ends last; None when there is none."""
     deals = await client.every(lambda cursor: client.deals(status="active", cursor=cursor, limit=500))
     return max((deal for deal in deals if deal.root == root), key=lambda deal: deal.end_height, default=None)
+
+
+def _check_order(order: CreateDeal) -> None:
+    """Raises: StoringFailed for terms that no chain takes."""
+    try:
+        check_form(order)
+    except MalformedMessage as error:
+        raise StoringFailed(str(error)) from error
 
 
 async def _open_deal(client: Client, order: CreateDeal, journal: DealJournal, timeout_s: float) -> Deal:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from node.cli.connect import open_client, open_key
-from node.cli.options import CliError, HashArgument, JsonOption, KeyOption, NodeOption
+from node.cli.options import MAX_BLOCKS, CliError, HashArgument, JsonOption, KeyOption, NodeOption
 from node.cli.output import print_fields, progress_bar, run, show
 
 app = typer.Typer(no_args_is_help=True, help="Publish and read blobs of the data-availability layer.")
@@ -15,7 +15,9 @@ app = typer.Typer(no_args_is_help=True, help="Publish and read blobs of the data
 @app.command()
 def put(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="What to publish; 1 byte to 128 MiB.")],
-    lifetime: Annotated[int, typer.Option(metavar="BLOCKS", min=1, help="How long the nodes keep it.")] = 1000,
+    lifetime: Annotated[
+        int, typer.Option(metavar="BLOCKS", min=1, max=MAX_BLOCKS, help="How long the nodes keep it.")
+    ] = 1000,
     namespace: Annotated[str, typer.Option(help="Who and what for: a-z 0-9 / - _")] = "cli",
     node: NodeOption = None,
     key: KeyOption = None,
@@ -24,7 +26,12 @@ def put(
     """Spread FILE over the nodes as erasure-coded rows, and put the certificate on chain."""
     from abci_app.messages import PublishBlob
     from node.publishing import publish
-    from primitives.blobs import MAX_BLOB_BYTES
+    from primitives.blobs import MAX_BLOB_BYTES, check_namespace
+
+    try:
+        check_namespace(namespace)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
     size = file.stat().st_size
     if not 1 <= size <= MAX_BLOB_BYTES:

@@ -1,12 +1,13 @@
 """`outerstep job …`: open training jobs and look at them."""
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from node.cli.connect import open_client, open_key, send_and_show
-from node.cli.options import CliError, JsonOption, KeyOption, NodeOption, WaitOption
+from node.cli.options import MAX_BLOCKS, CliError, JsonOption, KeyOption, NodeOption, WaitOption
 from node.cli.output import print_fields, print_table, progress_bar, run, show
 from node.cli.query import ask, show_struct
 from node.cli.storage import DEFAULT_JOURNAL
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Open training jobs and look at them.")
 
 JobArgument = Annotated[int, typer.Argument(min=1, metavar="JOB")]
+WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,20}")
+"""What `--set` takes as a number; everything else stays text, which the configuration then refuses by name."""
 
 
 @app.command()
@@ -39,7 +42,7 @@ def create(
     scorer: Annotated[list[str] | None, typer.Option(metavar="ADDRESS", help="May be repeated.")] = None,
     label: Annotated[str | None, typer.Option(help="Tells two jobs with the same terms apart.")] = None,
     data_duration: Annotated[
-        int | None, typer.Option(min=1, metavar="BLOCKS", help="How long to store the text.")
+        int | None, typer.Option(min=1, max=MAX_BLOCKS, metavar="BLOCKS", help="How long to store the text.")
     ] = None,
     data_replicas: Annotated[int | None, typer.Option(min=1)] = None,
     setting: Annotated[
@@ -150,7 +153,7 @@ def _read_plan(path: Path | None) -> dict[str, Any]:
         return {}
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, and text that is not UTF-8
         raise CliError(f"{path} is not TOML: {error}") from error
     if not isinstance(values.get("training", {}), dict):
         raise CliError(f"{path}: training should be a table, [training]")
@@ -164,7 +167,7 @@ def _settings(pairs: list[str]) -> dict[str, int | str]:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise typer.BadParameter(f"--set {pair!r} should be NAME=VALUE")
-        settings[name] = int(value) if value.lstrip("-").isdecimal() else value
+        settings[name] = int(value) if WHOLE_NUMBER.fullmatch(value) else value
     return settings
 
 

@@ -115,7 +115,7 @@ def _read_identity(path: Path) -> "NodeIdentity":
 
     try:
         identity: NodeIdentity = from_json(json.loads(path.read_bytes()), NodeIdentity)
-    except (ValueError, JsonFormError) as error:
+    except (ValueError, RecursionError, JsonFormError) as error:
         raise CliError(f"{path} is not what `outerstep node init --json` prints: {error}") from error
     return identity
 

@@ -11,6 +11,9 @@ from primitives.keys import KeyFormatError, parse_address
 DEFAULT_NODE: Final = "http://127.0.0.1:26602"
 """Services of the first node of a local network with the default ports."""
 
+MAX_BLOCKS: Final = 10**9
+"""Longest time that a command takes: decades."""
+
 NodeOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -29,9 +29,22 @@ class OutcomeGroup(TyperGroup):
         except KeyboardInterrupt as error:
             raise typer.Exit(130) from error
         except expected_errors() as error:
-            lines = str(error).strip().splitlines() or [type(error).__name__]
-            typer.echo(f"error: {' '.join(line.strip() for line in lines)}", err=True)
+            typer.echo(f"error: {one_line(error)}", err=True)
             raise typer.Exit(1) from error
+
+
+def one_line(error: BaseException) -> str:
+    """What went wrong, for people; of the operating system's errors the file, the reason and what to look at."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return (
+            f"cannot use {_path_text(error.filename)}: {error.strerror}; check the path, its permissions and the disk"
+        )
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return " ".join(line.strip() for line in lines)
+
+
+def _path_text(path: object) -> str:
+    return path.decode(errors="replace") if isinstance(path, bytes) else str(path)
 
 
 def expected_errors() -> tuple[type[BaseException], ...]:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from node.cli.connect import open_key
-from node.cli.options import DEFAULT_NODE, KeyOption, NodeOption
+from node.cli.options import DEFAULT_NODE, MAX_BLOCKS, KeyOption, NodeOption
 from node.cli.output import progress_bar, run
 
 worker_app = typer.Typer(no_args_is_help=True, help="Train in a job.")
@@ -15,7 +15,9 @@ scorer_app = typer.Typer(no_args_is_help=True, help="Score a job's updates, as a
 JobOption = Annotated[int, typer.Option("--job", min=1, metavar="ID", help="The job (outerstep job list).")]
 HomeOption = Annotated[Path, typer.Option("--home", metavar="DIR", help="Folder for its state, data and log.")]
 DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1.")]
-ThreadsOption = Annotated[int | None, typer.Option(min=1, help="Threads for computing; default: torch's choice.")]
+ThreadsOption = Annotated[
+    int | None, typer.Option(min=1, max=1024, help="Threads for computing; default: torch's choice.")
+]
 
 
 @worker_app.callback()
@@ -44,16 +46,17 @@ def run_worker_command(
         ),
     ] = None,
     keep_checkpoints: Annotated[int, typer.Option(min=1, help="How many of its checkpoints to keep.")] = 3,
-    checkpoint_duration: Annotated[int, typer.Option(min=1, metavar="BLOCKS")] = 20_000,
+    checkpoint_duration: Annotated[int, typer.Option(min=1, max=MAX_BLOCKS, metavar="BLOCKS")] = 20_000,
     replicas: Annotated[int, typer.Option(min=1, help="Providers for each stored file.")] = 2,
     log_duration: Annotated[
-        int, typer.Option(min=0, metavar="BLOCKS", help="Store the log for so long; 0: do not.")
+        int, typer.Option(min=0, max=MAX_BLOCKS, metavar="BLOCKS", help="Store the log for so long; 0: do not.")
     ] = 0,
     log_every: Annotated[
         int, typer.Option(min=0, metavar="ROUNDS", help="Store it after so many rounds; 0: at the end of the job.")
     ] = 0,
     blob_lifetime: Annotated[
-        int, typer.Option(min=10, metavar="BLOCKS", help="How long the nodes keep each round's payload.")
+        int,
+        typer.Option(min=10, max=MAX_BLOCKS, metavar="BLOCKS", help="How long the nodes keep each round's payload."),
     ] = 2_000,
 ) -> None:
     """Take part in a job until it is over; Ctrl-C stops cleanly, and the same command goes on."""

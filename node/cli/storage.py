@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from node.cli.connect import open_client, open_key, send_and_show
-from node.cli.options import CliError, JsonOption, KeyOption, NodeOption, WaitOption
+from node.cli.options import MAX_BLOCKS, CliError, JsonOption, KeyOption, NodeOption, WaitOption
 from node.cli.output import print_fields, print_table, progress_bar, run, show
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ def upload(
     file: Annotated[Path, typer.Argument(metavar="FILE")],
     tier: Annotated[str, typer.Option(help="hot or temporary.")] = "hot",
     replicas: Annotated[int, typer.Option(min=1, help="How many providers hold it.")] = 2,
-    duration: Annotated[int, typer.Option(min=1, metavar="BLOCKS", help="How long, from its activation.")] = 10_000,
+    duration: Annotated[
+        int, typer.Option(min=1, max=MAX_BLOCKS, metavar="BLOCKS", help="How long, from its activation.")
+    ] = 10_000,
     series: Annotated[str, typer.Option(help="Label for lists: a-z 0-9 / - _")] = "",
     journal: Annotated[
         Path, typer.Option(metavar="DIR", envvar="OUTERSTEP_JOURNAL", help="Where uploads under way are noted.")

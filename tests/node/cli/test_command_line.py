@@ -64,7 +64,11 @@ def test_help_imports_nothing_heavy(command: list[str]) -> None:
         (["query", "job", "0"], "JOB"),
         (["job", "create", "--set", "width"], "NAME=VALUE"),
         (["storage", "upload", "nothing", "--tier", "warm"], "hot or temporary"),
+        (["storage", "upload", "text", "--duration", "9" * 30], "--duration"),
+        (["da", "put", "text", "--lifetime", "9" * 30], "--lifetime"),
+        (["da", "put", "text", "--namespace", "No Such"], "namespace"),
         (["worker", "run", "--job", "1"], "--home"),
+        (["worker", "run", "--job", "1", "--home", "x", "--threads", "9" * 20], "--threads"),
         (["frobnicate"], "No such command"),
     ],
 )
@@ -183,6 +187,8 @@ def test_an_identity_that_is_none_is_named(tmp_path: Path) -> None:
         ("roundz = 3", "roundz is not a field"),
         ('rounds = "three"', "rounds"),
         ("training = 3", "should be a table"),
+        ("rounds = " + "9" * 5000, "not TOML"),
+        ("rounds = " + "[" * 100_000, "not TOML"),
     ],
 )
 def test_a_plan_that_is_wrong_names_the_field(tmp_path: Path, plan: str, about: str) -> None:
@@ -203,6 +209,13 @@ def test_a_text_that_cannot_be_trained_on_is_refused(tmp_path: Path, text: bytes
     result = outerstep("job", "create", "--text", tmp_path / "text.txt", "--key", key, OUTERSTEP_NODE=NOBODY)
     assert result.exit_code == 1
     assert "text" in one_line(result)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    for command in (["job", "create"], ["da", "put"]):
+        result = outerstep(*command, tmp_path / "absent", OUTERSTEP_NODE=NOBODY)
+        assert result.exit_code == 1
+        assert one_line(result).startswith(f"error: cannot use {tmp_path / 'absent'}: No such file")
 
 
 def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:

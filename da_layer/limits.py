@@ -36,6 +36,21 @@ class DaLimits:
         return self.patience_s + size / self.min_bytes_per_s
 
 
+@dataclass(slots=True)
+class DaCounters:
+    """What has happened in one process of a row server since its start. All only go up."""
+
+    promises_stored: int = 0
+    promises_pruned: int = 0
+    rows_served: int = 0
+    bytes_served: int = 0
+    rows_damaged: int = 0
+    full_refused: int = 0
+    busy_refused: int = 0
+    requests_refused: int = 0
+    """All that got an error, those above included."""
+
+
 class Lease:
     """A share of a ByteBudget that grows as bytes arrive."""
 

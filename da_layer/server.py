@@ -50,6 +50,11 @@ def _errors_as_answers(handler: Handler) -> Handler:
 
     @wraps(handler)
     async def answered(self: "_RowServer", request: web.Request) -> web.StreamResponse:
+        response = await answer_or_error(self, request)
+        self.counters.requests_refused += response.status >= 400
+        return response
+
+    async def answer_or_error(self: "_RowServer", request: web.Request) -> web.StreamResponse:
         try:
             return await handler(self, request)
         except Refused as refused:
@@ -76,6 +81,7 @@ class _RowServer:
         self._key = member_key
         self._chain = chain
         self.limits = limits
+        self.counters = store.counters
         self._budget = ByteBudget(limits.in_flight_bytes)
         self._puts = 0
 
@@ -118,7 +124,10 @@ class _RowServer:
             if not found:
                 self._held(commitment)
                 raise self._unavailable("these rows were held here and are damaged")
-            return await self._send(request, encode(found))
+            body = encode(found)
+            self.counters.rows_served += len(found)
+            self.counters.bytes_served += len(body)
+            return await self._send(request, body)
 
     async def _take_rows(self, commitment: bytes, body: bytearray) -> web.StreamResponse:
         try:
@@ -187,6 +196,7 @@ class _RowServer:
         return status
 
     def _busy(self, detail: str) -> Refused:
+        self.counters.busy_refused += 1
         return Refused(503, "busy", detail, retry_after_s=self.limits.retry_after_s)
 
     def _unavailable(self, detail: str) -> Refused:

@@ -6,7 +6,7 @@ Methods block on the disk; servers call them in threads. All methods may be call
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +15,7 @@ import structlog
 from da_layer.coding import verify_row
 from da_layer.errors import StoreFull, StoreUnavailable, WrongRow
 from da_layer.files import Manifest, Pruned, StoreFiles
+from da_layer.limits import DaCounters
 from da_layer.wire import ProvenRow, SignedPromise
 from primitives.blobs import BlobPromise
 from primitives.encoding import encode
@@ -58,6 +59,7 @@ class RowStore:
 
     def __init__(self, path: Path, *, budget_bytes: int = DEFAULT_BUDGET_BYTES) -> None:
         self.budget_bytes = budget_bytes
+        self.counters = DaCounters()
         self._path = path
         self._lock = threading.Lock()
         self._used = 0
@@ -71,6 +73,16 @@ class RowStore:
     def used_bytes(self) -> int:
         """Bytes that count against the budget."""
         return self._used
+
+    def metrics(self) -> dict[str, int]:
+        """Counters and current values, by name."""
+        with self._lock:
+            holdings = [holding for held in self._holdings.values() for holding in held.values()]
+            return asdict(self.counters) | {
+                "blobs_held": len(self._holdings),
+                "rows_held": sum(len(holding.indices) - len(holding.lost) for holding in holdings),
+                "bytes_held": self._used,
+            }
 
     def holds(self, promise: BlobPromise) -> bool:
         """Whether rows are held for exactly this promise, none of them known to be damaged."""
@@ -147,6 +159,7 @@ class RowStore:
         records = {name: Pruned(held.signed.promise.expiry_height, height) for name, _, held in over}
         self._files.append_pruned(records.items())
         self._pruned.update(records)
+        self.counters.promises_pruned += len(over)
         for commitment, digest, holding in over:
             self._used -= holding.size
             del self._holdings[commitment][digest]
@@ -206,11 +219,13 @@ class RowStore:
             return False
         self._files.publish(pending, manifest.signed)
         self._add(manifest, size, counted=True)
+        self.counters.promises_stored += 1
         return True
 
     def _reserve(self, need: int) -> None:
         with self._lock:
             if self._used + need > self.budget_bytes:
+                self.counters.full_refused += 1
                 raise StoreFull(need=need, used=self._used, budget=self.budget_bytes)
             self._used += need
 
@@ -240,6 +255,7 @@ class RowStore:
         promise = holding.signed.promise
         with self._lock:
             if promise.digest in self._holdings.get(promise.header.commitment, {}):
+                self.counters.rows_damaged += index not in holding.lost
                 holding.lost.add(index)
                 _log.warning("damaged row dropped", blob=promise.header.commitment.hex(), row=index)
 

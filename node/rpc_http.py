@@ -66,7 +66,7 @@ class RpcFace:
         return web.json_response(status, status=200 if problem is None else 503)
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
-        return web.Response(body=self._metrics.render(), headers={"Content-Type": "text/plain; version=0.0.4"})
+        return web.Response(body=await self._metrics.render(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
     async def socket(self, request: web.Request) -> web.StreamResponse:
         """The same methods over a WebSocket, and subscriptions."""

@@ -81,7 +81,13 @@ class Services:
 
     def application(self) -> web.Application:
         """All routes. DA and storage read their large bodies piece by piece under limits of their own."""
-        metrics = Metrics(lambda: self.follower.height, self.usage)
+        metrics = Metrics(
+            lambda: self.follower.height,
+            self.usage,
+            engine=self.engine,
+            da=self.rows.metrics,
+            storage=self.storage.metrics,
+        )
         application = web.Application(client_max_size=self.config.limits.body_kib * 1024)
         application.add_routes(RpcFace(self.node, metrics).routes())
         application.add_routes(self.da_routes)

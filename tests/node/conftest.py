@@ -11,6 +11,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from abci_app.store import Store
+from node import services as services_module
 from node.chain import ChainState, Engine
 from node.client import Client
 from node.config import LimitsConfig, NodeConfig, ports_from
@@ -20,6 +21,7 @@ from node.genesis import install_genesis, make_genesis
 from node.init import NodeIdentity, init_node
 from node.metrics import Metrics
 from node.rpc_http import RpcFace
+from node.services import Services
 from primitives.keys import PrivateKey
 from tests.node.engine_double import EngineDouble
 
@@ -79,7 +81,8 @@ async def served(made: Made, engine: EngineDouble) -> AsyncIterator[Served]:
             usage=lambda: {"da": 1, "storage": 2},
         )
         application = web.Application(client_max_size=LIMITS.body_kib * 1024)
-        application.add_routes(RpcFace(node, Metrics(lambda: follower.height, node.usage)).routes())
+        metrics = Metrics(lambda: follower.height, node.usage, engine=link, da=dict, storage=dict)
+        application.add_routes(RpcFace(node, metrics).routes())
         following = asyncio.create_task(follower.run())
         async with TestServer(application) as server:
             await follower.wait_for_height(1, 10.0)
@@ -93,3 +96,16 @@ async def served(made: Made, engine: EngineDouble) -> AsyncIterator[Served]:
 async def client(served: Served) -> AsyncIterator[Client]:
     async with Client(served.url, key=ALICE) as client:
         yield client
+
+
+@pytest.fixture
+async def services(made: Made, served: Served, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Services]:
+    """The services of the node, without their own port, over the same engine."""
+    monkeypatch.setattr(services_module, "local_address", lambda _: served.node.engine.url.removeprefix("http://"))
+    services = Services(made.home)
+    work = [asyncio.create_task(services.follower.run()), asyncio.create_task(services.keep_house())]
+    yield services
+    for task in work:
+        task.cancel()
+    await asyncio.gather(*work, return_exceptions=True)
+    await services.close()

@@ -37,6 +37,8 @@ class EngineDouble:
         self.lose_answers = 0
         """So many broadcasts are taken in and their answers lost."""
         self.down = False
+        self.app_lag = 0
+        """Blocks that the application is behind."""
         self.odd: dict[str, Any] = {}
         """Method to a result of another form, which it answers instead."""
         self.errors: dict[str, str] = {}
@@ -146,9 +148,16 @@ class EngineDouble:
     def _status(self) -> dict[str, Any]:
         return {
             "node_info": {"version": "0.38.26", "id": "ab" * 20},
-            "sync_info": {"latest_block_time": TIME, "catching_up": False},
+            "sync_info": {
+                "latest_block_height": str(self.height + self.app_lag),
+                "latest_block_time": TIME,
+                "catching_up": False,
+            },
             "validator_info": {"voting_power": "100"},
         }
+
+    def _num_unconfirmed_txs(self) -> dict[str, Any]:
+        return {"total": str(len(self.mempool)), "total_bytes": str(sum(map(len, self.mempool)))}
 
     def _net_info(self) -> dict[str, Any]:
         peer = {"node_info": {"id": "cd" * 20, "moniker": "other"}, "remote_ip": "10.0.0.2", "is_outbound": True}

@@ -1,7 +1,6 @@
 """What DA layer and storage are told about the chain, and what becomes of data when its height has passed."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -163,19 +162,6 @@ async def test_chain_that_does_not_answer_is_said_and_nothing_is_invented(
         await deals.for_provider(BOB.address)
     with pytest.raises(SourceUnavailable):
         await deals.get(1)
-
-
-@pytest.fixture
-async def services(made: Made, served: Served, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Services]:
-    """The services of the node, without their own port, over the same engine."""
-    monkeypatch.setattr(services_module, "local_address", lambda _: served.node.engine.url.removeprefix("http://"))
-    services = Services(made.home)
-    work = [asyncio.create_task(services.follower.run()), asyncio.create_task(services.keep_house())]
-    yield services
-    for task in work:
-        task.cancel()
-    await asyncio.gather(*work, return_exceptions=True)
-    await services.close()
 
 
 async def test_house_is_kept_at_every_height_also_after_an_interruption(

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,11 @@ class Engine:
         self.rpc = f"http://127.0.0.1:{free_port()}"
         self.process: asyncio.subprocess.Process
 
-    async def init(self, chain_id: str) -> None:
-        """Make the home, with the validator's bond in the genesis of both CometBFT and application."""
+    async def init(self, chain_id: str, **settings: str) -> None:
+        """Make the home, with the validator's bond in the genesis of both CometBFT and application.
+
+        `settings` are lines of config.toml that should have other values than CometBFT's defaults.
+        """
         await self._run("init", wait=True)
         path = self.home / "config" / "genesis.json"
         document = json.loads(path.read_text())
@@ -41,7 +45,10 @@ class Engine:
         document["app_state"] = json.loads(genesis(key))
         path.write_text(json.dumps(document))
         config = self.home / "config" / "config.toml"
-        text = config.read_text().replace('timeout_commit = "1s"', 'timeout_commit = "50ms"')
+        text = config.read_text()
+        for name, value in {"timeout_commit": '"50ms"', **settings}.items():
+            text, found = re.subn(rf"(?m)^{name} = .*$", f"{name} = {value}", text)
+            assert found == 1, name
         config.write_text(text)
 
     async def start(self) -> None:

@@ -84,10 +84,11 @@ def run_block(application: Application, height: int, txs: Sequence[bytes] = ()) 
 
 @dataclass
 class AppProcess:
-    """``python -m abci_app`` as a real process."""
+    """``python -m abci_app`` (or another module of its kind) as a real process."""
 
     home: Path
     arguments: tuple[str, ...] = ()
+    module: str = "abci_app"
     process: asyncio.subprocess.Process = field(init=False)
     ready_line: str = ""
 
@@ -102,7 +103,7 @@ class AppProcess:
     async def start(self) -> "AppProcess":
         """Start and wait for the line that says it is ready; empty when it ended instead."""
         self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "abci_app", "--socket", str(self.socket), "--data", str(self.data)),
+            *(sys.executable, "-m", self.module, "--socket", str(self.socket), "--data", str(self.data)),
             *("--log-level", "warning", *self.arguments),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

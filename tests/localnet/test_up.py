@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from localnet.cli import app
 from localnet.processes import descendants, wait_gone
 from localnet.state import load_state
+from tests.ports import free_ports
 
 COMMAND = [sys.executable, "-m", "localnet.cli"]
 GONE_S = 20.0
@@ -61,11 +62,10 @@ def finish(process: "subprocess.Popen[str]") -> str:
 
 
 def test_a_taken_port_is_named_with_what_to_do(home: Path) -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        answer = run("up", "--nodes", "1", "--home", home, "--base-port", str(port - 2))
+    base = free_ports(4)
+    port = base + 2
+    with socket.create_server(("127.0.0.1", port)):
+        answer = run("up", "--nodes", "1", "--home", home, "--base-port", str(base))
     assert answer.exit_code == 1
     assert f"port {port} is in use" in answer.stderr
     assert "--base-port auto" in answer.stderr

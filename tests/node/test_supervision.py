@@ -24,6 +24,7 @@ from node.errors import SetupError
 from node.reset import main as reset
 from node.supervisor import EXIT_SETUP, advice, run_node
 from tests.node.conftest import Made
+from tests.ports import free_ports
 
 SLEEPER = "import signal, time\nprint('up', flush=True)\ntime.sleep(600)"
 STUBBORN = (
@@ -175,10 +176,11 @@ def test_second_node_in_one_home_is_refused(made: Made) -> None:
 
 @pytest.mark.parametrize("name", ["p2p", "engine_rpc", "services", "engine_metrics"])
 def test_taken_port_is_named_with_its_holder(name: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as holder:
-        base = holder.getsockname()[1] - ["p2p", "engine_rpc", "services", "engine_metrics"].index(name)
-        with pytest.raises(SetupError, match=rf"network\.{name}: .* is taken by process {os.getpid()}"):
-            check_ports(NodeConfig(network=ports_from(base)))
+    base = free_ports(4)
+    port = base + ["p2p", "engine_rpc", "services", "engine_metrics"].index(name)
+    refused = pytest.raises(SetupError, match=rf"network\.{name}: .* is taken by process {os.getpid()}")
+    with socket.create_server(("127.0.0.1", port)), refused:
+        check_ports(NodeConfig(network=ports_from(base)))
 
 
 def test_address_of_another_machine_cannot_be_listened_on() -> None:

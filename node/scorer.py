@@ -1,13 +1,13 @@
 """The scorer: a validator that a job names judges every revealed update on held-out text, and attests states.
 
-score of a worker = held-out loss of the base state - held-out loss of the state with this one update applied,
-in 10^-6 nats; an unusable payload scores far below zero.
+The score of a worker says how far its own share of the outer step lowers the held-out loss, in 10^-6 nats
+(training.scoring); an unusable payload scores far below zero.
 """
 
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
@@ -22,13 +22,8 @@ from node.participant import Participant
 from node.view import JobView
 from node.worker_home import DaemonError, DaemonHome, HomeOwner
 from primitives.keys import PrivateKey, format_address
-from training import SharedState, aggregate, evaluate
+from training import score_updates
 from training.devices import prepare_device
-from training.errors import EmptyRound, StateOverflow
-
-MICRO: Final = 1_000_000
-UNUSABLE_SCORE: Final = -1_000 * MICRO
-"""A thousand nats worse: no usable update gets near it."""
 
 
 class NotNamed(DaemonError):
@@ -59,7 +54,6 @@ class Scorer:
         self._device = device
         self._max_windows = max_windows
         self._participant = Participant(client, setup, home.data, log)
-        self._base_loss: tuple[bytes, float] | None = None
 
     def wakers(self) -> Sequence[asyncio.Task[Any]]:
         return ()
@@ -86,28 +80,20 @@ class Scorer:
         payloads = await asyncio.gather(
             *(self._participant.payload(worker, blob, round_.index) for worker, blob in blobs)
         )
-        scores = []
-        for (worker, _), payload in zip(blobs, payloads, strict=True):
-            score = await asyncio.to_thread(self._score_of, round_.index, worker, payload)
-            scores.append((worker, score))
+        values = await asyncio.to_thread(
+            score_updates,
+            self._setup.config,
+            self._participant.shared,
+            self._setup.corpus,
+            payloads,
+            round_index=round_.index,
+            max_windows=self._max_windows,
+            device=self._device,
+        )
+        scores = tuple((worker, score) for (worker, _), score in zip(blobs, values, strict=True))
+        for worker, score in scores:
             self._log.info("score", round=round_.index, worker=worker.hex(), score_micro=score)
-        message = ScoreUpdates(job_id=round_.job_id, round_index=round_.index, scores=tuple(scores))
-        await self._client.send([message])
-
-    def _score_of(self, round_index: int, worker: bytes, payload: bytes) -> int:
-        """10^-6 nats; negative where the update hurts."""
-        shared = self._participant.shared
-        try:
-            alone = aggregate(self._setup.config, shared, round_index, [(worker, payload)]).state
-        except (EmptyRound, StateOverflow):
-            return UNUSABLE_SCORE
-        if self._base_loss is None or self._base_loss[0] != shared.root:
-            self._base_loss = (shared.root, self._loss(shared))
-        gain = self._base_loss[1] - self._loss(alone)
-        return round(gain * MICRO) if abs(gain) < 1_000 else UNUSABLE_SCORE
-
-    def _loss(self, state: SharedState) -> float:
-        return evaluate(self._setup.config, state, self._setup.corpus, self._max_windows, device=self._device)
+        await self._client.send([ScoreUpdates(job_id=round_.job_id, round_index=round_.index, scores=scores)])
 
     async def _attest(self, view: JobView, round_: Round) -> None:
         result = await self._participant.compute(round_.index, view.included_blobs())

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from training.config import TrainingConfig
     from training.corpus import Corpus, standard_library_text
     from training.evaluation import evaluate
+    from training.scoring import score_updates
     from training.state import SharedState
     from training.trainer import LocalUpdate, Trainer
 
@@ -23,6 +24,7 @@ _HOMES = {
     "TrainingConfig": "training.config",
     "aggregate": "training.aggregation",
     "evaluate": "training.evaluation",
+    "score_updates": "training.scoring",
     "standard_library_text": "training.corpus",
 }
 
@@ -35,6 +37,7 @@ __all__ = [
     "TrainingConfig",
     "aggregate",
     "evaluate",
+    "score_updates",
     "standard_library_text",
 ]
 

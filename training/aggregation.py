@@ -70,10 +70,30 @@ def aggregate(
         update_P = decompress(config, payloads[worker], base_round=shared.round_index, round_index=round_index)
         total_P += _scaled_down(update_P, norm, limit)
     return Aggregate(
-        state=_outer_step(config, shared, round_index, divide_rounding(total_P, len(norms))),
+        state=outer_step(config, shared, round_index, divide_rounding(total_P, len(norms))),
         included=tuple(norms),
         rejected=tuple(worker for worker in payloads if worker not in norms),
         clipped=tuple(worker for worker, norm in norms.items() if norm > limit),
+    )
+
+
+def outer_step(config: TrainingConfig, shared: SharedState, round_index: int, mean_P: Int64) -> SharedState:
+    """theta <- theta - lr x direction; the direction is the mean, or with Nesterov mean + mu m, m <- mu m + mean.
+
+    Args: mean_P, mean of the updates, units of 2^-32. Raises: StateOverflow.
+    """
+    momentum_P, direction_P = shared.momentum_P, mean_P
+    if config.outer_optimizer == "nesterov":
+        momentum_P = divide_rounding(momentum_P * config.momentum_milli, MILLI) + mean_P
+        direction_P = divide_rounding(momentum_P * config.momentum_milli, MILLI) + mean_P
+    unit = MILLI << (UPDATE_BITS - PARAMETER_BITS)
+    step_P = divide_rounding(direction_P * config.outer_lr_milli, unit)
+    return SharedState(
+        config=config,
+        round_index=round_index,
+        rounds_settled=shared.rounds_settled + 1,
+        parameters_P=to_parameters(shared.parameters_P.astype(np.int64) - step_P),
+        momentum_P=momentum_P,
     )
 
 
@@ -113,20 +133,3 @@ def _scaled_down(update_P: Int64, norm: int, limit: int) -> Int64:
         return update_P
     factor = (limit << _FACTOR_BITS) // norm  # below 2^20, so the products stay below 2^59
     return divide_rounding(update_P * factor, 2**_FACTOR_BITS)
-
-
-def _outer_step(config: TrainingConfig, shared: SharedState, round_index: int, mean_P: Int64) -> SharedState:
-    """theta <- theta - lr x direction; the direction is the mean, or with Nesterov mean + mu m, m <- mu m + mean."""
-    momentum_P, direction_P = shared.momentum_P, mean_P
-    if config.outer_optimizer == "nesterov":
-        momentum_P = divide_rounding(momentum_P * config.momentum_milli, MILLI) + mean_P
-        direction_P = divide_rounding(momentum_P * config.momentum_milli, MILLI) + mean_P
-    unit = MILLI << (UPDATE_BITS - PARAMETER_BITS)
-    step_P = divide_rounding(direction_P * config.outer_lr_milli, unit)
-    return SharedState(
-        config=config,
-        round_index=round_index,
-        rounds_settled=shared.rounds_settled + 1,
-        parameters_P=to_parameters(shared.parameters_P.astype(np.int64) - step_P),
-        momentum_P=momentum_P,
-    )

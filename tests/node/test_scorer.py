@@ -2,16 +2,18 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from abci_app.messages import Message, RevealUpdate
 from node.daemon import follow
-from node.scorer import UNUSABLE_SCORE, NotNamed, Scorer
+from node.scorer import NotNamed, Scorer
 from node.worker_home import DaemonHome
 from tests.abci_app.rules.chain import address, key
 from tests.node.memory_network import LOG, MemoryNetwork, network, open_tiny_job, running, set_up
+from training.scoring import UNUSABLE_SCORE
 
 __all__ = ["network"]
 TIMEOUT_S = 30.0
@@ -52,14 +54,29 @@ async def test_every_round_is_scored_and_attested(network: MemoryNetwork, tmp_pa
         assert all(score > 0 for _, score in sheet.scores), "training on the text lowers the held-out loss"
 
 
-async def test_an_update_that_cannot_be_used_scores_far_below_zero(network: MemoryNetwork, tmp_path: Path) -> None:
-    job_id = await open_tiny_job(network, scorers=(address("v0"),))
-    with DaemonHome(tmp_path) as home:
-        scorer = Scorer(
-            network.client(key("v0")), key("v0"), home, await set_up(network, "v0", home, job_id), LOG, max_windows=8
-        )
-        for payload in (b"", b"garbage", bytes(5000)):
-            assert scorer._score_of(0, address("w0"), payload) == UNUSABLE_SCORE
+async def test_a_worker_whose_payload_is_garbage_is_scored_out(network: MemoryNetwork, tmp_path: Path) -> None:
+    job_id = await open_tiny_job(network, scorers=(address("v0"),), num_rounds=1)
+
+    def spoil(sender: bytes, messages: Sequence[Message]) -> None:
+        for message in messages:
+            if isinstance(message, RevealUpdate) and sender == address("w1") and message.round_index == 0:
+                network.blobs[message.blob] = b"garbage"
+
+    network.on_send = spoil
+    async with (
+        scoring(network, "v0", tmp_path / "v0", job_id) as scorer,
+        running(network, "w0", tmp_path / "w0", job_id) as a,
+        running(network, "w1", tmp_path / "w1", job_id) as b,
+        asyncio.timeout(TIMEOUT_S),
+    ):
+        await asyncio.gather(a.task, b.task, scorer)
+    (sheet,) = await network.client(key("v0")).scores(job_id, 0)
+    scores = dict(sheet.scores)
+    assert scores[address("w1")] == UNUSABLE_SCORE
+    assert scores[address("w0")] > 0
+    spoilt = network.chain.round(0, job_id)
+    assert (spoilt.status, spoilt.void_reason) == ("void", "too_few_included")
+    assert network.chain.job(job_id).status == "done"
 
 
 async def test_a_validator_that_the_job_does_not_name_is_told(network: MemoryNetwork, tmp_path: Path) -> None:

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import aiohttp
 from rich.console import Console
 
 from localnet.audit import AuditFailed
 from localnet.demo.checkpoint import CheckpointMissing
+from localnet.demo.findings import DemoOptions
 from localnet.demo.report import DemoReport
-from localnet.demo.run import DemoOptions, run_demo
+from localnet.demo.run import run_demo
 from localnet.demo.tables import show_result
 from localnet.demo.workers import WorkerFailed
 from localnet.homes import HomesError
@@ -27,6 +29,7 @@ MIN_ROUNDS: Final = 6
 INTERRUPTED: Final = 130
 EXPECTED: Final = (
     AuditFailed,
+    aiohttp.ClientError,
     CheckpointMissing,
     HomesError,
     NodeError,

@@ -34,16 +34,15 @@ class CheckedCheckpoint:
 
 
 async def checkpoint_deals(client: Client, job_id: int) -> list[Deal]:
-    """Living checkpoints of the job, oldest first."""
-    return await client.every(
-        lambda cursor: client.deals(series=checkpoint_series(job_id), status="active", cursor=cursor)
-    )
+    """All hot checkpoints of the job that were ever active, oldest first; the status says which are kept."""
+    deals = await client.every(lambda cursor: client.deals(series=checkpoint_series(job_id), cursor=cursor))
+    return [deal for deal in deals if deal.start_height and deal.tier == "hot"]
 
 
 async def log_deals(client: Client, job_id: int) -> list[Deal]:
-    """All stored logs of the job, whatever became of them, that were ever active; oldest first."""
+    """All temporary logs of the job that were ever active, oldest first."""
     deals = await client.every(lambda cursor: client.deals(series=log_series(job_id), cursor=cursor))
-    return [deal for deal in deals if deal.end_height and deal.status in ("active", "expired")]
+    return [deal for deal in deals if deal.start_height and deal.tier == "temporary"]
 
 
 async def fetch_newest(client: Client, job_id: int, folder: Path) -> CheckedCheckpoint:
@@ -51,7 +50,7 @@ async def fetch_newest(client: Client, job_id: int, folder: Path) -> CheckedChec
 
     Raises: CheckpointMissing, NodeError, StorageError, TrainingError (not a state).
     """
-    deals = await checkpoint_deals(client, job_id)
+    deals = [deal for deal in await checkpoint_deals(client, job_id) if deal.status == "active"]
     if not deals:
         raise CheckpointMissing(f"job {job_id} has no checkpoint in storage; the workers' logs say why")
     deal = deals[-1]

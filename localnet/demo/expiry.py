@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import aiohttp
-
 from abci_app.records import Deal
 from localnet.state import NodeState
 from node.client import Client, DealStatus
@@ -25,41 +23,40 @@ class ExpirySearch:
     """Empty when it is gone everywhere."""
 
 
-async def is_served(nodes: Sequence[NodeState], deal: Deal) -> list[str]:
-    """Addresses under which some node serves the deal or its file now."""
-    places = [
-        f"{node.url}/storage/v1/{path}"
-        for node in nodes
-        for path in (f"deals/{deal.id}", f"files/{deal.root.hex()}", f"files/{deal.root.hex()}/segments/0")
-    ]
-    found = []
-    async with aiohttp.ClientSession() as session:
-        for place in places:
-            async with session.get(place) as answer:
-                if answer.status < 400:
-                    found.append(place)
-                elif answer.status not in (404, 410):
-                    found.append(f"{place} (answers {answer.status}: {(await answer.text())[:100]})")
-    return found
+async def look_for(nodes: Sequence[NodeState], deal: Deal) -> ExpirySearch:
+    """Look for the deal in every list and under every address of every node. For an expired one, call it once every
+    node is above the deal's end height.
 
-
-async def is_listed(nodes: Sequence[NodeState], deal: Deal) -> list[str]:
-    """Names of the nodes whose storage_listDeals or own list of held deals names the deal as living."""
-    found = []
+    Raises: NodeError, OSError or aiohttp.ClientError when a node does not answer.
+    """
+    looked_at, found = 0, list[str]()
     for node in nodes:
         async with Client(node.url) as client:
-            for status in LIVING:
-                if deal.id in await _listed_ids(client, status):
-                    found.append(f"{node.name}: storage_listDeals ({status})")
-            if deal.id in await _held_ids(client, node):
-                found.append(f"{node.name}: /storage/v1/deals")
-    return found
+            for place in [_listed(client, deal, status) for status in LIVING] + [_held(client, node, deal)]:
+                looked_at += 1
+                found += [f"{node.name}: {name}" for name in await place]
+            for path in (f"deals/{deal.id}", f"files/{deal.root.hex()}", f"files/{deal.root.hex()}/segments/0"):
+                looked_at += 1
+                found += await _served(client, f"{node.url}/storage/v1/{path}")
+    return ExpirySearch(deal_id=deal.id, end_height=deal.end_height, looked_at=looked_at, found=tuple(found))
 
 
-async def search_expired(nodes: Sequence[NodeState], deal: Deal) -> ExpirySearch:
-    """Look for an expired deal everywhere. Call it once every node is above the deal's end height."""
-    found = [*await is_listed(nodes, deal), *await is_served(nodes, deal)]
-    return ExpirySearch(deal_id=deal.id, end_height=deal.end_height, looked_at=len(nodes) * 6, found=tuple(found))
+async def _served(client: Client, place: str) -> list[str]:
+    """The address, when it serves something or says anything but "not here"."""
+    async with client.session.get(place) as answer:
+        if answer.status < 400:
+            return [place]
+        if answer.status in (404, 410):
+            return []
+        return [f"{place} (answers {answer.status}: {(await answer.text())[:100]})"]
+
+
+async def _listed(client: Client, deal: Deal, status: DealStatus) -> list[str]:
+    return [f"storage_listDeals ({status})"] if deal.id in await _listed_ids(client, status) else []
+
+
+async def _held(client: Client, node: NodeState, deal: Deal) -> list[str]:
+    return ["/storage/v1/deals"] if deal.id in await _held_ids(client, node) else []
 
 
 async def _listed_ids(client: Client, status: DealStatus) -> set[int]:

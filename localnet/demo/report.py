@@ -8,6 +8,7 @@ import msgspec
 MIN_COMPRESSION: Final = 20
 """Payloads should be at least this many times smaller than the same values in fp32."""
 MAX_WALL_S: Final = 600.0
+CHECKPOINTS_KEPT: Final = 3
 
 
 class WorkerRow(msgspec.Struct, frozen=True):
@@ -38,7 +39,9 @@ class RoundRow(msgspec.Struct, frozen=True):
 class DemoReport(msgspec.Struct, frozen=True, kw_only=True):
     """The content of demo.json. Losses are nats per token on the same held-out text."""
 
+    nodes: int
     validators: int
+    """Of the last block, as CometBFT knows them."""
     workers: int
     height: int
     rounds_wanted: int
@@ -59,7 +62,12 @@ class DemoReport(msgspec.Struct, frozen=True, kw_only=True):
     supply_conserved: bool
     expired_gone: bool
     checkpoint_root_verified: bool
+    checkpoints_stored: int
+    """Different checkpoints that were ever in the hot tier."""
     checkpoints_kept: int
+    """Of these, the ones that are still there."""
+    workers_with_logs: int
+    """Workers whose log was in the temporary tier."""
     wall_s: float
     rounds: tuple[RoundRow, ...]
     files: dict[str, str]
@@ -85,7 +93,16 @@ def find_problems(report: DemoReport) -> tuple[str, ...]:
         "the supply is not conserved": report.supply_conserved,
         "an expired deal is still listed or served": report.expired_gone,
         "the checkpoint's root does not match the chain": report.checkpoint_root_verified,
-        f"{report.checkpoints_kept} checkpoints are kept; 1 to 3 are wanted": 1 <= report.checkpoints_kept <= 3,
+        f"{report.validators} validators sign; {report.nodes} are wanted": report.validators == report.nodes,
+        f"{report.checkpoints_stored} checkpoints were stored for {report.rounds_settled} settled rounds": (
+            report.checkpoints_stored == report.rounds_settled
+        ),
+        f"{report.checkpoints_kept} checkpoints are kept; {CHECKPOINTS_KEPT} are wanted": (
+            report.checkpoints_kept == min(CHECKPOINTS_KEPT, report.rounds_settled)
+        ),
+        f"{report.workers_with_logs} of {report.workers} workers stored their log": (
+            report.workers_with_logs == report.workers
+        ),
         f"it took {report.wall_s:.0f} s; at most {MAX_WALL_S:.0f} s are wanted": report.wall_s <= MAX_WALL_S,
     }
     checks |= {

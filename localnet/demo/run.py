@@ -5,7 +5,6 @@ import contextlib
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -13,41 +12,25 @@ import msgspec
 import psutil
 from rich.console import Console
 
-from abci_app.records import Deal, Job, Settlement
+from abci_app.records import Deal
 from localnet.audit import SupplyCount, app_hashes, count_supply, differing_heights
-from localnet.demo.checkpoint import CheckedCheckpoint, checkpoint_deals, fetch_newest, judge, log_deals
-from localnet.demo.expiry import is_listed, is_served, search_expired
+from localnet.demo.checkpoint import checkpoint_deals, fetch_newest, judge, log_deals
+from localnet.demo.expiry import look_for
+from localnet.demo.findings import DemoOptions, Findings, make_report
 from localnet.demo.job import DemoJob, fund, open_job, take_text
-from localnet.demo.report import DemoReport, RoundRow, WorkerRow, find_problems, write_report
+from localnet.demo.report import DemoReport, find_problems, write_report
 from localnet.demo.watch import LiveView, look
 from localnet.demo.workers import Workers
 from localnet.homes import HomesError, existing_network
 from localnet.network import Localnet
-from node.client import Client
 from node.errors import NodeError
-from primitives.keys import PrivateKey, format_address
+from primitives.keys import PrivateKey
 
 WATCH_S: Final = 0.5
 MAX_TRAINING_S: Final = 900.0
 WORKERS_END_S: Final = 120.0
 OUTAGE_S: Final = 30.0
 """How long the watched node may not answer before the demo gives up."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoOptions:
-    keep: bool = False
-    text: Path | None = None
-    """None: the source of Python's standard library."""
-    rounds: int = 6
-    nodes: int = 4
-    workers: int = 4
-    build: Path = Path("build")
-
-    @property
-    def folder(self) -> Path:
-        """Everything but the report; emptied at the start."""
-        return self.build / "demo"
 
 
 class DemoFailed(NodeError):
@@ -155,49 +138,56 @@ async def _conclude(net: Localnet, job: DemoJob, options: DemoOptions, stage: St
         record = await client.job(job.id)
         assert record is not None, "the job was watched to its end"
         with stage("waiting for the stored logs to expire"):
-            expired_gone = await _expire_logs(net, client, job, stage)
+            logs = await log_deals(client, job.id)
+            expired_gone = await _expire_logs(net, logs, stage)
         with stage("fetching and checking the newest checkpoint"):
             checkpoint = await fetch_newest(client, job.id, options.folder)
-            kept = len(await checkpoint_deals(client, job.id))
         with stage("judging it on held-out text"):
             losses = await asyncio.to_thread(judge, job, checkpoint.state)
         with stage("comparing app hashes and counting the money on all nodes"):
             height = await client.height()
             hashes, counts = await _audit(net, height)
-        settlements = await client.every(lambda cursor: client.settlements(job.id, cursor))
-    differing = differing_heights(hashes)
-    if differing:
-        stage.say(f"app hashes differ at heights {differing[:20]}")
-    return _report(
-        options, job, record, settlements, checkpoint, losses,
-        height=height, kept=kept, expired_gone=expired_gone, app_hashes_compared=len(hashes),
-        app_hashes_equal=not differing, supply_conserved=_all_conserved(counts, stage), wall_s=stage.seconds,
-    )  # fmt: skip
+        engine = await client.engine_validators()
+        findings = Findings(
+            job=record,
+            settlements=await client.every(lambda cursor: client.settlements(job.id, cursor)),
+            checkpoint=checkpoint,
+            checkpoints=await checkpoint_deals(client, job.id),
+            logs=logs,
+            expired_gone=expired_gone,
+            losses=losses,
+            height=height,
+            validators=len(engine.validators) if engine is not None else 0,
+            hashes=hashes,
+            supply_conserved=_all_conserved(counts, stage),
+        )
+    if differing_heights(hashes):
+        stage.say(f"app hashes differ at heights {differing_heights(hashes)[:20]}")
+    return make_report(options, job, findings, wall_s=stage.seconds)
 
 
-async def _expire_logs(net: Localnet, client: Client, job: DemoJob, stage: Stage) -> bool:
+async def _expire_logs(net: Localnet, deals: list[Deal], stage: Stage) -> bool:
     """Show a log while it is served, wait until the last one's end has passed, and look for all of them everywhere."""
-    deals = await log_deals(client, job.id)
     if not deals:
         stage.say("no worker stored a log")
         return False
     last = max(deals, key=lambda deal: deal.end_height)
     await _show_living(net, last, stage)
     await net.wait_for_height(last.end_height + 1, timeout_s=300)
-    searches = [await search_expired(net.nodes, deal) for deal in deals]
+    searches = [await look_for(net.nodes, deal) for deal in deals]
     for search in searches:
         for place in search.found:
             stage.say(f"log deal {search.deal_id} ended at height {search.end_height} and is still at {place}")
     looked = sum(search.looked_at for search in searches)
-    stage.say(f"{len(deals)} logs looked for in {looked} answers of {len(net.nodes)} nodes")
+    stage.say(f"{len(deals)} logs looked for by {looked} looks at {len(net.nodes)} nodes")
     return not any(search.found for search in searches)
 
 
 async def _show_living(net: Localnet, deal: Deal, stage: Stage) -> None:
-    listed, served = await is_listed(net.nodes, deal), await is_served(net.nodes, deal)
+    search = await look_for(net.nodes, deal)
     stage.say(
         f"log deal {deal.id} ({deal.size:,} bytes) ends at height {deal.end_height}; "
-        f"now listed in {len(listed)} places and served at {len(served)}"
+        f"now found by {len(search.found)} of {search.looked_at} looks at the nodes"
     )
 
 
@@ -212,77 +202,3 @@ def _all_conserved(counts: list[SupplyCount], stage: Stage) -> bool:
         if not count.conserved:
             stage.say(f"node{index} at height {count.height}: {dict(count.parts)} is not {count.supply}")
     return all(count.conserved for count in counts)
-
-
-def _report(
-    options: DemoOptions,
-    job: DemoJob,
-    record: Job,
-    settlements: list[Settlement],
-    checkpoint: CheckedCheckpoint,
-    losses: tuple[float, float, float],
-    *,
-    height: int,
-    kept: int,
-    app_hashes_equal: bool,
-    app_hashes_compared: int,
-    supply_conserved: bool,
-    expired_gone: bool,
-    wall_s: float,
-) -> DemoReport:
-    rounds = tuple(_round_row(settlement, job.config.num_parameters) for settlement in settlements)
-    payload, fp32 = sum(row.payload_bytes for row in rounds), sum(row.fp32_bytes for row in rounds)
-    first, last, bigram = losses
-    is_newest = checkpoint.state.round_index == record.settled_round
-    return DemoReport(
-        validators=options.nodes,
-        workers=options.workers,
-        height=height,
-        rounds_wanted=options.rounds,
-        rounds_settled=record.settled_rounds,
-        val_loss_first=first,
-        val_loss_last=last,
-        bigram_loss=bigram,
-        payload_bytes=payload,
-        fp32_bytes=fp32,
-        compression=fp32 / payload if payload else 0.0,
-        text_bytes=job.corpus.size_bytes,
-        parameters=job.config.num_parameters,
-        app_hashes_equal=app_hashes_equal,
-        app_hashes_compared=app_hashes_compared,
-        supply_conserved=supply_conserved,
-        expired_gone=expired_gone,
-        checkpoint_root_verified=checkpoint.root_verified and is_newest,
-        checkpoints_kept=kept,
-        wall_s=round(wall_s, 1),
-        rounds=rounds,
-        files={
-            "report": str(options.build / "demo.json"),
-            "checkpoint": str(checkpoint.path),
-            "text": str(job.text),
-            "worker logs": str(options.folder / "worker*.log"),
-            "node homes": str(options.folder / "net"),
-        },
-    )
-
-
-def _round_row(settlement: Settlement, num_parameters: int) -> RoundRow:
-    workers = tuple(
-        WorkerRow(
-            worker=format_address(outcome.worker),
-            verdict=outcome.verdict,
-            payload_bytes=outcome.payload_bytes,
-            paid=outcome.paid,
-            loss=outcome.loss_micro / 1e6,
-        )
-        for outcome in settlement.outcomes
-    )
-    return RoundRow(
-        round_index=settlement.round_index,
-        height=settlement.height,
-        state_root=settlement.state_root.hex(),
-        workers=workers,
-        payload_bytes=sum(outcome.payload_bytes for outcome in settlement.outcomes),
-        fp32_bytes=4 * num_parameters * len(settlement.blobs),
-        paid=settlement.total_paid,
-    )

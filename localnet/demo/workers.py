@@ -9,6 +9,7 @@ from typing import Final
 
 import psutil
 
+from localnet.demo.report import CHECKPOINTS_KEPT
 from localnet.logs import last_lines
 from localnet.processes import spawn, stop_trees
 from localnet.state import NodeState
@@ -20,7 +21,6 @@ NICENESS: Final = 10
 LOG_BLOCKS: Final = 30
 """How long a worker's log stays in the temporary tier."""
 LOG_EVERY_ROUNDS: Final = 3
-CHECKPOINTS_KEPT: Final = 3
 
 
 class WorkerFailed(Exception):

@@ -13,17 +13,16 @@ from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
-from abci_app.errors import BondTooSmall, InsufficientFunds, JobFull, WorkerExists, WrongGenesisRoot
-from abci_app.messages import AttestState, JoinJob, Message, RegisterWorker
+from abci_app.messages import AttestState
 from abci_app.records import Job, Round, Settlement, Submission
 from abci_app.rules.rounds import needed_expiry
 from node import publishing
 from node.client import Client
 from node.daemon import follow
-from node.errors import TransactionFailed
 from node.intents import Intent, IntentStore
 from node.job_setup import JobSetup
-from node.keeping import Keeper
+from node.keeping import Keeper, stores_checkpoint
+from node.membership import Membership
 from node.participant import Participant
 from node.saved_state import SavedStates
 from node.training_task import Abandoned, TrainingTask
@@ -35,18 +34,12 @@ from primitives.keys import PrivateKey
 from training import LocalUpdate, Trainer
 from training.errors import DivergedError, PrivateStateError, StateError
 
-FOR_GOOD: Final = frozenset(error.code for error in (BondTooSmall, InsufficientFunds, JobFull, WrongGenesisRoot))
-"""Refusals of joining that waiting does not cure."""
 UNOPENABLE_ROUNDS: Final = 2
 """Rounds in a row with a promise that this worker did not make, after which it concludes that another one runs."""
 
 
 class KeyInUse(DaemonError):
     """Another worker acts with this key."""
-
-
-class CannotJoin(DaemonError):
-    """The chain does not take this worker into the job."""
 
 
 class Worker:
@@ -73,6 +66,7 @@ class Worker:
         self._keeper = Keeper(client, home, options, log)
         self._trainer = Trainer(setup.config, setup.corpus, self._me, options.device)
         self._participant = Participant(client, setup, home.data, log, local_payload=self._own_payload)
+        self._membership = Membership(client, self._me, setup.genesis.root, options, log)
         self._training: TrainingTask | None = None
         self._sat_out = -1
         self._foreign: list[int] = []
@@ -263,36 +257,18 @@ class Worker:
         self._status.update(settled_rounds=job.settled_rounds, earned=earned)
         if not passed:
             return
-        first = min((outcome.worker for outcome in passed[-1].outcomes), default=b"")
         wanted = self._options.store_checkpoints
-        if first == self._me if wanted is None else wanted:
+        if stores_checkpoint(self._me, passed[-1]) if wanted is None else wanted:
             self._keeper.checkpoint(self._participant.shared)
+        self._keeper.forget_old_checkpoints()
         if self._options.log_every and job.settled_rounds % self._options.log_every == 0:
             self._keeper.log()
 
     # --- membership, disk -----------------------------------------------------------------------------------------
     async def _join(self, job: Job) -> None:
-        """Register and join where that is not so yet, or no longer.
-
-        Raises: TransactionFailed, as for lack of funds, a full or closed job.
-        """
-        members = await self._client.members(job.id)
-        if job.status != "open" or any(member.worker == self._me and member.active for member in members):
-            return
-        messages: list[Message] = []
-        if await self._client.worker(self._me) is None:
-            bond = self._options.bond or (await self._client.params()).min_worker_bond
-            messages.append(RegisterWorker(bond=bond))
-        messages.append(JoinJob(job_id=job.id, genesis_root=self._setup.genesis.root))
-        try:
-            await self._client.send(messages)
-        except TransactionFailed as error:
-            if error.code in FOR_GOOD:
-                raise CannotJoin(f"cannot join job {job.id}: {error.log}") from error
-            if error.code != WorkerExists.code:
-                raise
-            return
-        self._log.info("joined", job=job.id, registered=len(messages) > 1)
+        """Join where that is not so yet, or no longer. Raises: CannotJoin, NodeError."""
+        if await self._membership.join(job):
+            self._log.info("joined", job=job.id)
 
     def _own_payload(self, commitment: bytes) -> bytes | None:
         for round_index in self._intents.rounds():

@@ -42,10 +42,10 @@ def run_worker_command(
         bool | None,
         typer.Option(
             "--store-checkpoints/--no-store-checkpoints",
-            help="Store the state after each settled round; default: when first among the round's workers.",
+            help="Store the state after each settled round; default: when it is its turn among those paid.",
         ),
     ] = None,
-    keep_checkpoints: Annotated[int, typer.Option(min=1, help="How many of its checkpoints to keep.")] = 3,
+    keep_checkpoints: Annotated[int, typer.Option(min=1, help="Checkpoints of so many settled rounds are kept.")] = 3,
     checkpoint_duration: Annotated[int, typer.Option(min=1, max=MAX_BLOCKS, metavar="BLOCKS")] = 20_000,
     replicas: Annotated[int, typer.Option(min=1, help="Providers for each stored file.")] = 2,
     log_duration: Annotated[
@@ -54,6 +54,9 @@ def run_worker_command(
     log_every: Annotated[
         int, typer.Option(min=0, metavar="ROUNDS", help="Store it after so many rounds; 0: at the end of the job.")
     ] = 0,
+    top_ups: Annotated[
+        int, typer.Option(min=0, help="How often to fill up a bond that was slashed below the least.")
+    ] = 3,
     blob_lifetime: Annotated[
         int,
         typer.Option(min=10, max=MAX_BLOCKS, metavar="BLOCKS", help="How long the nodes keep each round's payload."),
@@ -73,6 +76,7 @@ def run_worker_command(
         replicas=replicas,
         log_duration=log_duration,
         log_every=log_every,
+        max_top_ups=top_ups,
         blob_lifetime=blob_lifetime,
     )
     signer = open_key(key)

@@ -141,6 +141,9 @@ class MemoryClient(Client):
     async def settlements(self, job_id: int, cursor: str | None = None, limit: int = 100) -> Page[records.Settlement]:
         return Page(items=tuple(record for _, record in tables.SETTLEMENTS.iterate(self._state, job_id)))
 
+    async def settlement(self, job_id: int, index: int) -> records.Settlement | None:
+        return tables.SETTLEMENTS.get(self._state, job_id, index)
+
     async def members(self, job_id: int) -> list[records.Member]:
         return [record for _, record in tables.MEMBERS.iterate(self._state, job_id)]
 
@@ -258,14 +261,16 @@ async def set_up(net: MemoryNetwork, name: str, home: DaemonHome, job_id: int) -
 
 
 @contextlib.asynccontextmanager
-async def running(net: MemoryNetwork, name: str, home_path: Path, job_id: int) -> AsyncIterator[RunningWorker]:
+async def running(
+    net: MemoryNetwork, name: str, home_path: Path, job_id: int, **options: Any
+) -> AsyncIterator[RunningWorker]:
     """The worker `name`, following the job until the end of the block."""
     with DaemonHome(home_path) as home:
         setup = await set_up(net, name, home, job_id)
         status = WorkerStatus(home, job=job_id, account=format_address(address(name)))
-        options = WorkerOptions(job_id=job_id, store_checkpoints=False)
+        chosen = WorkerOptions(**{"job_id": job_id, "store_checkpoints": False, **options})
         client = net.client(key(name))
-        worker = Worker(client, key(name), home, setup, options, LOG, status)
+        worker = Worker(client, key(name), home, setup, chosen, LOG, status)
         stop = asyncio.Event()
         task = asyncio.create_task(worker.run(stop))
         try:

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from abci_app.messages import AttestState, CommitUpdate, JoinJob, Message, RegisterWorker, RevealUpdate
 from node.errors import NodeUnreachable
 from node.intents import IntentStore
-from node.worker import CannotJoin, KeyInUse
+from node.membership import CannotJoin
+from node.worker import KeyInUse
 from node.worker_home import DaemonHome, HomeError, HomeOwner
 from primitives.hashing import sha256
 from tests.abci_app.rules.chain import address, key
@@ -217,8 +218,7 @@ def test_a_home_belongs_to_one_job_and_account(tmp_path: Path) -> None:
 
 async def test_a_worker_without_money_says_so_and_ends(network: MemoryNetwork, tmp_path: Path) -> None:
     job_id = await open_tiny_job(network)
-    async with running(network, "w0", tmp_path / "w0", job_id) as a:
-        a.worker._options = a.worker._options.__class__(job_id=job_id, bond=10**15)
+    async with running(network, "w0", tmp_path / "w0", job_id, bond=10**15) as a:
         with pytest.raises(CannotJoin, match="needs"):
             await ends(a.task)
 

@@ -264,6 +264,17 @@ class TooManySamples(InvalidTransaction):
         super().__init__(f"{got} samples; the job allows {limit} in one round")
 
 
+class RoundTooLong(InvalidTransaction):
+    """A blob made when the round opened could not be certified any more when it is revealed."""
+
+    code = 84
+
+    def __init__(self, *, got: int, limit: int) -> None:
+        super().__init__(
+            f"train_blocks + commit_blocks + reveal_blocks is {got}; at most {limit} (unbonding_blocks) are allowed"
+        )
+
+
 # --- data availability --------------------------------------------------------------------------------------------
 class UnknownBlob(InvalidTransaction):
     code = 90

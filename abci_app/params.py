@@ -35,7 +35,8 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     max_validators: int = 100
     """The validators with the most stake take part in consensus; at most 200, so that the rows of a blob fit."""
     min_worker_bond: int = 10 * MICRO_PER_TOKEN
-    unbonding_blocks: int = 100
+    unbonding_blocks: int = 2_000
+    """Until stake on its way back is paid out; also bounds how long a round may take up to its last reveal."""
     slash_double_sign_ppm: int = 50_000
     """Share of bond and unbonding stake burned for a double signature (5 %)."""
     slash_no_reveal_ppm: int = 10_000

@@ -8,10 +8,12 @@ from typing import Any, Final
 
 import msgspec
 
-from abci_app.errors import MalformedMessage
+from abci_app.errors import InvalidTransaction, MalformedMessage
 from abci_app.forms import check_form
 from abci_app.messages import CreateJob, JobTerms
+from abci_app.params import Params
 from abci_app.records import Job
+from abci_app.rules.jobs import check_spans
 from node.client import Client
 from node.errors import NodeError
 from node.storing import Progress, store_file
@@ -137,6 +139,7 @@ async def create_job(
     config = plan.config(corpus)
     genesis = await asyncio.to_thread(SharedState.genesis, config)
     terms = plan.terms(config, await asyncio.to_thread(FileTree.build, text), genesis.root)
+    _check_spans(terms, await client.params())
     await store_file(
         client,
         text,
@@ -148,6 +151,14 @@ async def create_job(
         on_progress=on_progress,
     )
     return await open_job(client, terms, label=plan.label)
+
+
+def _check_spans(terms: JobTerms, params: Params) -> None:
+    """Raises: PlanError when the chain would refuse so long phases."""
+    try:
+        check_spans(terms, params)
+    except InvalidTransaction as error:
+        raise PlanError(str(error)) from error
 
 
 async def open_job(client: Client, terms: JobTerms, *, label: str = "") -> Job:

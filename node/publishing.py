@@ -24,6 +24,10 @@ class NoServices(NodeError):
     """The chain names nobody who would hold the rows."""
 
 
+class CannotCertify(NodeError):
+    """The service set that a promised blob was cut for is gone, and the newest one asks for other rows."""
+
+
 async def current_services(client: Client) -> ServiceSet:
     """The newest service set.
 
@@ -39,8 +43,7 @@ async def make_intent(client: Client, round_: Round, update: LocalUpdate) -> Int
     """What to promise for this round; nothing is sent. The blob is cut for the newest service set."""
     assert client.key is not None
     services = await current_services(client)
-    k = data_rows_for(services.members)
-    n = sum(row_counts(k, services.members))
+    k, n = _rows_for(services)
     blob = await asyncio.to_thread(lambda: encode_blob(update.payload, k=k, n=n))
     return Intent(
         chain_id=await client.chain_id(),
@@ -68,7 +71,7 @@ async def reveal(
 ) -> None:
     """Disperse the rows, to be kept until `expiry_height`, and open the promise in one transaction.
 
-    Raises: da_layer.errors.DaError, TransactionFailed, TransactionPending, NodeUnreachable.
+    Raises: da_layer.errors.DaError, TransactionFailed, TransactionPending, NodeUnreachable, NoServices, CannotCertify.
     """
     opening = RevealUpdate(
         job_id=intent.job_id,
@@ -84,7 +87,7 @@ async def reveal(
         intent.payload,
         namespace=round_namespace(intent.job_id, intent.round_index),
         expiry_height=expiry_height,
-        set_version=intent.set_version,
+        services=await _services_of(client, intent),
         on_progress=on_progress,
     )
     messages: list[Message] = [PublishBlob(certificate=certificate), opening]
@@ -96,13 +99,31 @@ async def reveal(
         await client.send([opening])
 
 
+async def _services_of(client: Client, intent: Intent) -> ServiceSet:
+    """The set that the blob was cut for: the chain takes certificates of it through the longest round that it allows.
+
+    Where the node has it no more, the newest one, if it asks for the same rows.
+
+    Raises: NoServices, CannotCertify.
+    """
+    services = await client.service_set(intent.set_version)
+    if services is not None:
+        return services
+    newest = await current_services(client)
+    if _rows_for(newest) != (intent.header.k, intent.header.n):
+        raise CannotCertify(
+            f"the update of round {intent.round_index} was promised for service set {intent.set_version}, which is gone"
+        )
+    return newest
+
+
 async def publish(
     client: Client,
     data: bytes,
     *,
     namespace: str,
     expiry_height: int,
-    set_version: int | None = None,
+    services: ServiceSet | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Certificate:
     """Spread the rows of a blob over the nodes of a service set (the newest unless given); returns their certificate.
@@ -110,16 +131,15 @@ async def publish(
     Raises: da_layer.errors.DaError, NoServices, NodeUnreachable.
     """
     assert client.key is not None
-    services = await client.service_set(set_version) if set_version is not None else None
-    services = services or await current_services(client)
-    k = data_rows_for(services.members)
-    blob = await asyncio.to_thread(lambda: encode_blob(data, k=k, n=sum(row_counts(k, services.members))))
+    members = services or await current_services(client)
+    k, n = _rows_for(members)
+    blob = await asyncio.to_thread(lambda: encode_blob(data, k=k, n=n))
     promise = BlobPromise(
         chain_id=await client.chain_id(),
         header=blob.header,
         namespace=namespace,
         expiry_height=expiry_height,
-        set_version=services.version,
+        set_version=members.version,
         publisher=client.key.address,
     )
     return await disperse(
@@ -128,7 +148,13 @@ async def publish(
         promise,
         client.key.sign(promise.digest),
         client.key.public_key,
-        services,
+        members,
         timeout_s=DISPERSE_TIMEOUT_S,
         on_progress=on_progress,
     )
+
+
+def _rows_for(services: ServiceSet) -> tuple[int, int]:
+    """(k, n) of a blob that this set holds."""
+    k = data_rows_for(services.members)
+    return k, sum(row_counts(k, services.members))

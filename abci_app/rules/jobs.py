@@ -21,11 +21,13 @@ from abci_app.errors import (
     JobNotOpen,
     NotJobOwner,
     NotMember,
+    RoundTooLong,
     UnknownJob,
     UnknownValidator,
     WrongGenesisRoot,
 )
 from abci_app.ledger import counters_of, credit, debit, params_of
+from abci_app.params import Params
 from abci_app.records import Job, Member, Round
 from abci_app.rules.effect import NOTHING_TO_TELL, Effect
 from abci_app.rules.workers import count_open_job, worker_of
@@ -37,14 +39,14 @@ NO_ROUND = -1
 
 
 def create_job(branch: Branch, message: m.CreateJob, sender: bytes, block: BlockContext) -> Effect:
-    """Raises: JobKeyUsed, BadBlobExpiry, UnknownValidator (a scorer), InsufficientFunds."""
+    """Raises: JobKeyUsed, RoundTooLong, BadBlobExpiry, UnknownValidator (a scorer), InsufficientFunds."""
     terms_hash = sha256(encode(message))
     known = tables.JOB_KEYS.get(branch, sender, message.key)
     if known is not None:
         if known.terms_hash != terms_hash:
             raise JobKeyUsed(f"the key belongs to job {known.id}, which has other terms")
         return Effect(created_id=known.id)
-    _check_lifetime(message.terms, params_of(branch).max_blob_lifetime)
+    check_spans(message.terms, params_of(branch))
     for scorer in message.terms.scorers:
         if tables.VALIDATORS.get(branch, scorer) is None:
             raise UnknownValidator("a scorer is not the operator of a validator")
@@ -121,19 +123,26 @@ def leave_job(branch: Branch, message: m.LeaveJob, sender: bytes, block: BlockCo
     return NOTHING_TO_TELL
 
 
-def _check_lifetime(terms: m.JobTerms, max_blob_lifetime: int) -> None:
-    """Whoever commits must be able to reveal with a blob that lasts as long as `rounds.needed_expiry` wants.
-
-    Raises: BadBlobExpiry.
-    """
-    needed = terms.reveal_blocks + terms.score_blocks + terms.aggregate_blocks + 1
-    if needed > max_blob_lifetime:
-        raise BadBlobExpiry(f"blobs would have to last {needed} blocks; at most {max_blob_lifetime} are allowed")
-
-
 def _need_open(job: Job) -> None:
     if job.status != "open":
         raise JobNotOpen(f"job {job.id} is {job.status}")
+
+
+def check_spans(terms: m.JobTerms, params: Params) -> None:
+    """Whoever commits must be able to reveal: in time, and with a blob that lasts as long as the round may need it.
+
+    A promise fixes the blob's k and n, which follow from a service set that was the newest when the round opened or
+    later. That set is replaced in the next block at the earliest, and `validators.may_be_named` for `unbonding_blocks`
+    from then on; the last reveal comes at most train + commit + reveal blocks after that block.
+
+    Raises: RoundTooLong, BadBlobExpiry (see `rounds.needed_expiry`).
+    """
+    until_revealed = terms.train_blocks + terms.commit_blocks + terms.reveal_blocks
+    if until_revealed > params.unbonding_blocks:
+        raise RoundTooLong(got=until_revealed, limit=params.unbonding_blocks)
+    needed = terms.reveal_blocks + terms.score_blocks + terms.aggregate_blocks + 1
+    if needed > params.max_blob_lifetime:
+        raise BadBlobExpiry(f"blobs would have to last {needed} blocks; at most {params.max_blob_lifetime} are allowed")
 
 
 # --- reading and writing, also for rounds -------------------------------------------------------------------------

@@ -45,7 +45,7 @@ from tests.abci_app.rules.rounds_kit import (
 WORKERS = ("w0", "w1", "w2", "w3")
 EVERYBODY = ("alice", "bob", *WORKERS, *VALIDATORS)
 NAMES = {address(name): name for name in EVERYBODY}
-PARAMS = Params(unbonding_blocks=4, max_void_rounds=3, deal_pending_blocks=3, kept_service_sets=2)
+PARAMS = Params(unbonding_blocks=5, max_void_rounds=3, deal_pending_blocks=3, kept_service_sets=2)
 SCORERS = tuple(sorted(address(v) for v in VALIDATORS[:2]))
 
 someone = st.sampled_from(EVERYBODY)

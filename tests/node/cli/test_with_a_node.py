@@ -128,6 +128,7 @@ async def test_a_blob_that_nobody_published_is_named(served: Served, tmp_path: P
         (["job", "create", "--text", "text", "--rounds", HUGE], "rounds"),
         (["job", "create", "--text", "text", "--reward", "-1"], "reward"),
         (["job", "create", "--text", "text", "--scorer", "me"], "scorers"),
+        (["job", "create", "--text", "text", "--train-blocks", "5000"], "unbonding_blocks"),
         (["job", "create", "--text", "text", "--set", "width=--5"], "width is '--5'"),
         (["job", "create", "--text", "text", "--set", f"width={'9' * 5000}"], "width is"),
     ],

@@ -89,7 +89,7 @@ async def network(
         for position in range(len(stakes)):
             store = RowStore(path / f"node{position}", budget_bytes=budget_bytes)
             node = Node(store, PrivateKey.from_seed(f"service {position}"))
-            runners.append(await _serve(node, chain, limits))
+            runners.append(await serve(node, chain, limits))
             nodes.append(node)
         members = [
             ServiceMember(PrivateKey.from_seed(f"operator {position}").address, stake, node.key.public_key, node.url)
@@ -103,7 +103,9 @@ async def network(
             await runner.cleanup()
 
 
-async def _serve(node: Node, chain: FakeChain, limits: DaLimits | None) -> web.AppRunner:
+async def serve(node: Node, chain: FakeChain, limits: DaLimits | None) -> web.AppRunner:
+    """Listen on a free port of loopback, which goes into `node.url`."""
+
     @web.middleware
     async def with_fault(request: web.Request, handler: Handler) -> web.StreamResponse:
         return await (node.fault(request, handler) if node.fault else handler(request))

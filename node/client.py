@@ -26,7 +26,7 @@ from node.errors import NodeUnreachable, ProofError, RpcError
 from node.jsonform import JsonFormError, from_json, to_json
 from node.rpc_client import RpcConnection
 from node.rpc_types import BlockInfo, NodeStatus, Page, TxStatus
-from node.sending import Sender, SignedTransaction, TxResult
+from node.sending import OnSigned, Sender, SignedTransaction, TxResult
 from primitives.blobs import ServiceSet
 from primitives.encoding import EncodingError, decode
 from primitives.keys import PrivateKey
@@ -275,16 +275,22 @@ class Client:
 
     # --- transactions ---------------------------------------------------------------------------------------------
     async def send(
-        self, messages: Sequence[Message], *, wait: bool = True, timeout_s: float = 60.0, fee: int | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        wait: bool = True,
+        timeout_s: float = 60.0,
+        fee: int | None = None,
+        on_signed: OnSigned | None = None,
     ) -> TxResult:
         """Sign the messages as one transaction with the next nonce and send it; with `wait` until it is in a block.
 
         Never applies twice: on lost answers and restarts only the very same bytes are sent again. `fee` (10^-6 token)
-        is the least that the chain asks for unless given.
+        is the least that the chain asks for unless given. `on_signed` sees the bytes before they are sent.
 
         Raises: TransactionFailed (refused), TransactionPending (no block within `timeout_s`), NodeUnreachable.
         """
-        return await self._signing.send(messages, wait=wait, timeout_s=timeout_s, fee=fee)
+        return await self._signing.send(messages, wait=wait, timeout_s=timeout_s, fee=fee, on_signed=on_signed)
 
     async def build(self, messages: Sequence[Message], *, fee: int | None = None) -> SignedTransaction:
         """Sign without sending, so that the bytes can be written down first; its nonce counts as taken."""
@@ -293,7 +299,7 @@ class Client:
     async def submit(self, signed: SignedTransaction, *, wait: bool = True, timeout_s: float = 60.0) -> TxResult:
         """Send what `build` made, now or again after a restart; harmless when it is in a block already.
 
-        Raises: as `send`; TransactionFailed with the code of WrongNonce when another transaction took its place.
+        Raises: as `send`; NonceUsed when another transaction took its place.
         """
         return await self._signing.submit(signed, wait=wait, timeout_s=timeout_s)
 

@@ -5,12 +5,15 @@ NodeError
 +-- RpcError             an answer that says no: JSON-RPC code and message
 |   +-- EngineRefused    CometBFT answered a call of ours with an error
 +-- TransactionFailed    the chain refused a transaction, or it can no longer be included
+|   +-- NonceUsed        another transaction of the account has taken its nonce: these bytes never apply
 +-- TransactionPending   not committed within the time given; it may still be
 +-- ProofError           an answer that the block header does not vouch for
 +-- SetupError           a node that cannot start: configuration, keys, ports, paths, engine
 """
 
 from typing import Final
+
+from abci_app.errors import WrongNonce
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -77,6 +80,13 @@ class TransactionFailed(NodeError):
         self.log = log
         self.tx_hash = tx_hash
         self.height = height
+
+
+class NonceUsed(TransactionFailed):
+    """Another transaction of the account has taken its nonce, so these bytes can never apply."""
+
+    def __init__(self, tx_hash: bytes) -> None:
+        super().__init__(WrongNonce.code, "another transaction used its nonce", tx_hash=tx_hash)
 
 
 class TransactionPending(NodeError):

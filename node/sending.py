@@ -8,17 +8,17 @@ sends may be under way at once.
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from abci_app.errors import InvalidTransaction, WrongNonce
 from abci_app.forms import check_form
-from abci_app.messages import Message
+from abci_app.messages import Message, Transfer
 from abci_app.transactions import TxBody, sign_transaction, tx_hash
 from abci_app.work import minimum_fee
 from node import errors
-from node.errors import NodeUnreachable, RpcError, TransactionFailed, TransactionPending
+from node.errors import NodeUnreachable, NonceUsed, RpcError, TransactionFailed, TransactionPending
 from node.rpc_types import TxStatus
 from primitives.keys import PrivateKey
 
@@ -44,6 +44,10 @@ class SignedTransaction:
     hash: bytes
     nonce: int
     valid_until_height: int
+
+
+OnSigned = Callable[[SignedTransaction], None]
+"""Called with the bytes before they are sent, to write them down; again when they have to be signed anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,8 @@ class Sender:
         self._lock = asyncio.Lock()
         self._next_nonce: int | None = None
         self._in_flight: dict[int, SignedTransaction] = {}
+        self._given_back: set[int] = set()
+        """Nonces below one in flight whose transaction was refused."""
         self._height = 0
         self._height_read = -math.inf
 
@@ -89,21 +95,30 @@ class Sender:
             self._take(signed)
             return signed
 
-    async def send(self, messages: Sequence[Message], *, wait: bool, timeout_s: float, fee: int | None) -> TxResult:
+    async def send(
+        self,
+        messages: Sequence[Message],
+        *,
+        wait: bool,
+        timeout_s: float,
+        fee: int | None,
+        on_signed: OnSigned | None = None,
+    ) -> TxResult:
         """Sign and send; see `Client.send`."""
         deadline = time.monotonic() + timeout_s
         for _ in range(MAX_SIGNINGS):
             async with self._lock:
                 signed = await self._sign_patiently(messages, fee, deadline)
+                accepted = False
                 try:
+                    if on_signed is not None:
+                        on_signed(signed)
                     accepted = await self._broadcast(signed, deadline)
-                except NodeUnreachable:
-                    self._next_nonce = None
-                    raise
-                if accepted:
-                    self._take(signed)
-                else:
-                    self._next_nonce = None
+                finally:
+                    if accepted:
+                        self._take(signed)
+                    else:
+                        self._next_nonce = None
             if accepted:
                 if not wait:
                     return TxResult(hash=signed.hash, height=0, code=0, log="", ids=())
@@ -115,18 +130,34 @@ class Sender:
     async def submit(self, signed: SignedTransaction, *, wait: bool, timeout_s: float) -> TxResult:
         """Send these very bytes (again); see `Client.submit`."""
         deadline = time.monotonic() + timeout_s
-        if not await self._broadcast(signed, deadline):
-            raise TransactionFailed(WrongNonce.code, "another transaction used its nonce", tx_hash=signed.hash)
+        try:
+            accepted = await self._broadcast(signed, deadline)
+        except TransactionFailed as error:
+            self._give_back(signed)
+            if error.code == WrongNonce.code:  # too far ahead for this node, which is behind
+                raise TransactionPending(signed.hash) from error
+            raise
+        if not accepted:
+            self._forget(signed)
+            raise NonceUsed(signed.hash)
+        self._in_flight[signed.nonce] = signed
         if not wait:
             return TxResult(hash=signed.hash, height=0, code=0, log="", ids=())
         result = await self._wait(signed, deadline)
         if result is None:
-            raise TransactionFailed(WrongNonce.code, "another transaction used its nonce", tx_hash=signed.hash)
+            raise NonceUsed(signed.hash)
         return result
 
     def _take(self, signed: SignedTransaction) -> None:
         self._in_flight[signed.nonce] = signed
+        self._given_back.discard(signed.nonce)
         self._next_nonce = max(self._next_nonce or 0, signed.nonce + 1)
+
+    def _give_back(self, signed: SignedTransaction) -> None:
+        """Refused before any block: the next one signed takes its nonce, and till then later ones wait for it."""
+        self._forget(signed)
+        if any(nonce > signed.nonce for nonce in self._in_flight):
+            self._given_back.add(signed.nonce)
 
     async def _sign_patiently(self, messages: Sequence[Message], fee: int | None, deadline: float) -> SignedTransaction:
         """As `_sign`, through a restart of the node; a node that has never answered is given up at once."""
@@ -142,9 +173,11 @@ class Sender:
             await asyncio.sleep(RETRY_S)
 
     async def _sign(self, messages: Sequence[Message], fee: int | None) -> SignedTransaction:
-        """Raises: TransactionFailed for a message that no state would take, NodeUnreachable, RpcError."""
+        """With the next nonce.
+
+        Raises: TransactionFailed for a message that no state would take, NodeUnreachable, RpcError.
+        """
         _check_forms(messages)
-        params = await self._client.params()
         if self._next_nonce is None:
             account = await self._client.account(self._key.address)
             self._in_flight = {n: signed for n, signed in self._in_flight.items() if n >= account.nonce}
@@ -152,18 +185,22 @@ class Sender:
             while nonce in self._in_flight:
                 nonce += 1
             self._next_nonce = nonce
+        return await self._sign_at(self._next_nonce, messages, fee)
+
+    async def _sign_at(self, nonce: int, messages: Sequence[Message], fee: int | None) -> SignedTransaction:
+        params = await self._client.params()
         height = await self._recent_height()
         self._in_flight = {n: sent for n, sent in self._in_flight.items() if sent.valid_until_height >= height}
         valid_until = height + VALID_BLOCKS
         body = TxBody(
             chain_id=await self._client.chain_id(),
-            nonce=self._next_nonce,
+            nonce=nonce,
             fee=minimum_fee(messages, params) if fee is None else fee,
             valid_until_height=valid_until,
             messages=tuple(messages),
         )
         data = sign_transaction(body, self._key)
-        return SignedTransaction(data=data, hash=tx_hash(data), nonce=body.nonce, valid_until_height=valid_until)
+        return SignedTransaction(data=data, hash=tx_hash(data), nonce=nonce, valid_until_height=valid_until)
 
     async def _recent_height(self) -> int:
         """The height of at most HEIGHT_KEPT_S ago: near enough for the last height of a transaction."""
@@ -183,11 +220,11 @@ class Sender:
                 answer = await self._client.broadcast(signed.data)
                 if answer.code == 0:
                     return True
-                if answer.code != WrongNonce.code:
-                    raise TransactionFailed(answer.code, answer.log, tx_hash=signed.hash)
                 fate = await self._fate(signed)
                 if fate is not None:
                     return is_final(fate)
+                if answer.code != WrongNonce.code:
+                    raise TransactionFailed(answer.code, answer.log, tx_hash=signed.hash)
                 await self._resend_earlier(signed)
                 problem = TransactionFailed(answer.code, answer.log, tx_hash=signed.hash)
             except NodeUnreachable as error:
@@ -201,15 +238,23 @@ class Sender:
             await asyncio.sleep(RETRY_S)
 
     async def _resend_earlier(self, signed: SignedTransaction) -> None:
-        """Fill the gap before `signed`: the node may have dropped what was sent before it."""
-        earlier = sorted(nonce for nonce in self._in_flight if nonce < signed.nonce)
+        """Close the gap before `signed`: the node may have dropped what was sent before it, or refused it for good."""
+        earlier = sorted(nonce for nonce in {*self._in_flight, *self._given_back} if nonce < signed.nonce)
         if not earlier:
             return
         committed = (await self._client.account(self._key.address)).nonce
+        self._given_back = {nonce for nonce in self._given_back if nonce >= committed}
         for nonce in earlier:
-            sent = self._in_flight.get(nonce)
-            if sent is not None and nonce >= committed:
+            if nonce >= committed:
+                sent = self._in_flight.get(nonce) or await self._fill(nonce)
                 await self._client.broadcast(sent.data)
+
+    async def _fill(self, nonce: int) -> SignedTransaction:
+        """Use up a nonce that was given back below one in flight: a millionth of a token to oneself."""
+        filler = await self._sign_at(nonce, [Transfer(to=self._key.address, amount=1)], None)
+        self._in_flight[nonce] = filler
+        self._given_back.discard(nonce)
+        return filler
 
     async def _fate(self, signed: SignedTransaction) -> TxStatus | None:
         """How a transaction ended whose nonce is used up: its result, or `unknown` when another one took its place.
@@ -263,10 +308,15 @@ class Sender:
         if status.code != 0:
             self._forget(signed)
             raise TransactionFailed(status.code, status.log, tx_hash=signed.hash, height=status.height)
-        self._in_flight.pop(signed.nonce, None)
+        self._drop(signed)
         return TxResult(hash=signed.hash, height=status.height, code=0, log=status.log, ids=status.ids)
 
     def _forget(self, signed: SignedTransaction) -> None:
         """Start counting nonces from the account again: this one may be free."""
-        self._in_flight.pop(signed.nonce, None)
+        self._drop(signed)
         self._next_nonce = None
+
+    def _drop(self, signed: SignedTransaction) -> None:
+        held = self._in_flight.get(signed.nonce)
+        if held is not None and held.hash == signed.hash:
+            del self._in_flight[signed.nonce]

@@ -1,23 +1,25 @@
 """Files into storage and out of it: the deal on chain, the upload, the activation, without ever paying twice.
 
 The deal's idempotency key follows from the content, the owner, the series and the terms, so the same request after a
-crash or a lost answer finds the deal that was paid already. The hash of the paying transaction is written down before
-its block is waited for.
+crash or a lost answer finds the deal that was paid already. The paying transaction is written down before it is sent,
+and as long as its bytes can apply only these bytes are sent again, be it to another node.
 """
 
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
-from abci_app.errors import DealNotPending, MalformedMessage
+from abci_app.errors import DealNotPending, Expired, MalformedMessage
 from abci_app.forms import check_form
 from abci_app.messages import ActivateDeal, CreateDeal
 from abci_app.records import Deal, Validator
+from abci_app.transactions import tx_hash
 from node.client import Client
-from node.errors import NodeError, TransactionFailed, TransactionPending
+from node.errors import NOT_INCLUDED, NodeError, NonceUsed, TransactionFailed
+from node.sending import SignedTransaction, TxResult
 from node.worker_home import write_atomically
 from primitives.deals import Tier
 from primitives.encoding import encode
@@ -29,7 +31,6 @@ from storage.tree import FileTree
 Progress = Callable[[int, int], None]
 """Called with (done, total)."""
 
-TX_POLL_S: Final = 2.0
 DEFAULT_TIMEOUT_S: Final = 60.0
 
 
@@ -44,6 +45,30 @@ class JournalEntry(msgspec.Struct, frozen=True):
     """Of the transaction that pays, hex."""
     deal_id: int = 0
     """0 until the transaction is in a block."""
+    tx: str = ""
+    """Its bytes while it is not, hex."""
+    nonce: int = 0
+    valid_until_height: int = 0
+
+    @classmethod
+    def of(cls, signed: SignedTransaction) -> Self:
+        return cls(
+            tx_hash=signed.hash.hex(),
+            tx=signed.data.hex(),
+            nonce=signed.nonce,
+            valid_until_height=signed.valid_until_height,
+        )
+
+    @property
+    def signed(self) -> SignedTransaction | None:
+        """What to send again; None when the entry does not hold it."""
+        try:
+            data = bytes.fromhex(self.tx)
+        except ValueError:
+            return None
+        if not data or tx_hash(data).hex() != self.tx_hash:
+            return None
+        return SignedTransaction(data, bytes.fromhex(self.tx_hash), self.nonce, self.valid_until_height)
 
 
 class DealJournal:
@@ -63,9 +88,6 @@ class DealJournal:
         """Raises: OSError when it cannot be written."""
         self._folder.mkdir(parents=True, exist_ok=True)
         write_atomically(self._path(key), msgspec.json.encode(entry))
-
-    def drop(self, key: bytes) -> None:
-        self._path(key).unlink(missing_ok=True)
 
     def _path(self, key: bytes) -> Path:
         return self._folder / f"{key.hex()}.json"
@@ -185,38 +207,39 @@ async def _open_deal(client: Client, order: CreateDeal, journal: DealJournal, ti
 
 
 async def _paid_deal(client: Client, order: CreateDeal, journal: DealJournal, timeout_s: float) -> int:
+    """The id of the deal that the order's one payment made.
+
+    Raises: TransactionFailed when the rules refuse it, TransactionPending, NodeUnreachable.
+    """
     entry = journal.get(order.key)
     if entry is not None and entry.deal_id:
         return entry.deal_id
-    while True:
-        if entry is None:
-            sent = await client.send([order], wait=False, timeout_s=timeout_s)
-            entry = JournalEntry(tx_hash=sent.hash.hex())
-            journal.put(order.key, entry)
-        deal_id = await _deal_of(client, bytes.fromhex(entry.tx_hash), timeout_s)
-        if deal_id:
-            journal.put(order.key, msgspec.structs.replace(entry, deal_id=deal_id))
-            return deal_id
-        journal.drop(order.key)
-        entry = None
+    result = await _send_again(client, entry.signed if entry is not None else None, timeout_s)
+    if result is None:
+        result = await client.send(
+            [order],
+            timeout_s=timeout_s,
+            on_signed=lambda signed: journal.put(order.key, JournalEntry.of(signed)),
+        )
+    journal.put(order.key, JournalEntry(tx_hash=result.hash.hex(), deal_id=result.ids[0]))
+    return result.ids[0]
 
 
-async def _deal_of(client: Client, tx_hash: bytes, timeout_s: float) -> int:
-    """The id that the transaction created; 0 when it will never be in a block (sending it anew is right then).
+async def _send_again(client: Client, signed: SignedTransaction | None, timeout_s: float) -> TxResult | None:
+    """The result of a payment that was sent before; None when it has no effect and never will have one.
 
-    Raises: TransactionFailed when the rules refused it, TransactionPending when it is not in a block in time.
+    A node that is behind may refuse what others have taken, so its no to bytes that are still valid is an error here.
     """
-    unknown = 0
-    for _ in range(max(1, round(timeout_s / TX_POLL_S))):
-        status = await client.tx(tx_hash, wait_s=TX_POLL_S)
-        if status.status == "committed":
-            if status.code != 0:
-                raise TransactionFailed(status.code, status.log, tx_hash=tx_hash, height=status.height)
-            return status.ids[0]
-        unknown += status.status == "unknown"
-        if status.status == "expired" or unknown > 1:
-            return 0
-    raise TransactionPending(tx_hash)
+    if signed is None:
+        return None
+    try:
+        return await client.submit(signed, timeout_s=timeout_s)
+    except NonceUsed:
+        return None
+    except TransactionFailed as error:
+        if error.height or error.code in (NOT_INCLUDED, Expired.code):
+            return None
+        raise
 
 
 async def _activate(client: Client, deal: Deal, receipts: list[tuple[bytes, bytes]], timeout_s: float) -> Deal:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,11 +51,18 @@ def made(tmp_path: Path) -> Made:
     return Made(home, identity, genesis)
 
 
+@contextmanager
+def open_engine(made: Made, folder: Path) -> Iterator[EngineDouble]:
+    """An engine at height 1 of the chain, its state in `folder`."""
+    app_state = json.dumps(json.loads(made.genesis)["app_state"]).encode()
+    with Store(folder) as store:
+        yield EngineDouble(store, app_state, CHAIN_ID)
+
+
 @pytest.fixture
 def engine(made: Made, tmp_path: Path) -> Iterator[EngineDouble]:
-    app_state = json.dumps(json.loads(made.genesis)["app_state"]).encode()
-    with Store(tmp_path / "app") as store:
-        yield EngineDouble(store, app_state, CHAIN_ID)
+    with open_engine(made, tmp_path / "app") as engine:
+        yield engine
 
 
 @dataclass
@@ -66,8 +74,9 @@ class Served:
     engine: EngineDouble
 
 
-@pytest.fixture
-async def served(made: Made, engine: EngineDouble) -> AsyncIterator[Served]:
+@asynccontextmanager
+async def serving(made: Made, engine: EngineDouble) -> AsyncIterator[Served]:
+    """A node over this engine."""
     async with TestServer(engine.application()) as engine_server:
         link = Engine(str(engine_server.make_url("")).rstrip("/"))
         follower = Follower(link)
@@ -90,6 +99,12 @@ async def served(made: Made, engine: EngineDouble) -> AsyncIterator[Served]:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
         await link.close()
+
+
+@pytest.fixture
+async def served(made: Made, engine: EngineDouble) -> AsyncIterator[Served]:
+    async with serving(made, engine) as node:
+        yield node
 
 
 @pytest.fixture

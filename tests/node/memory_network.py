@@ -21,11 +21,13 @@ from abci_app import records, tables
 from abci_app.ledger import account_of, counters_of
 from abci_app.messages import CreateJob, JobTerms, Message
 from abci_app.params import Params
+from abci_app.transactions import tx_hash
 from da_layer.errors import BlobUnavailable
 from node import participant, publishing
-from node.client import Client, Page, TxResult, TxStatus
+from node.client import Client, Page, SignedTransaction, TxResult, TxStatus
 from node.errors import NodeUnreachable, TransactionFailed
 from node.job_setup import JobSetup, set_up_job
+from node.sending import OnSigned
 from node.worker import Worker
 from node.worker_home import DaemonHome
 from node.worker_options import WorkerOptions
@@ -164,19 +166,37 @@ class MemoryClient(Client):
         return tables.DEALS.get(self._state, deal_id)
 
     async def send(
-        self, messages: Sequence[Message], *, wait: bool = True, timeout_s: float = 60.0, fee: int | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        wait: bool = True,
+        timeout_s: float = 60.0,
+        fee: int | None = None,
+        on_signed: OnSigned | None = None,
     ) -> TxResult:
         assert self._state is not None
         if self._net.on_send is not None:
             self._net.on_send(self._account.address, messages)
         tx = self._net.chain.tx(_name_of(self._account), *messages)
+        signed = SignedTransaction(tx, tx_hash(tx), account_of(self._state, self._account.address).nonce, 0)
+        if on_signed is not None:
+            on_signed(signed)
+        result = await self.submit(signed, wait=wait)
+        self._net.sent += [(self._account.address, message) for message in messages]
+        return result
+
+    async def submit(self, signed: SignedTransaction, *, wait: bool = True, timeout_s: float = 60.0) -> TxResult:
+        assert self._state is not None
+        if signed.hash not in self._net.results:
+            await self._execute(signed.data)
+        ids = self._net.results[signed.hash]
+        return TxResult(hash=signed.hash, height=self._net.chain.height, code=0, log="", ids=ids if wait else ())
+
+    async def _execute(self, tx: bytes) -> None:
         (receipt,) = await self._net.make_block(tx)
         if receipt.code != 0:
             raise TransactionFailed(receipt.code, receipt.log, tx_hash=sha256(tx), height=self._net.chain.height)
-        self._net.sent += [(self._account.address, message) for message in messages]
-        ids = tuple(decode(receipt.data, list[int]))
-        self._net.results[sha256(tx)] = ids
-        return TxResult(hash=sha256(tx), height=self._net.chain.height, code=0, log="", ids=ids if wait else ())
+        self._net.results[sha256(tx)] = tuple(decode(receipt.data, list[int]))
 
     async def tx(self, tx_hash: bytes, *, wait_s: float = 0.0) -> TxStatus:
         assert self._state is not None

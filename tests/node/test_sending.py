@@ -9,10 +9,11 @@ import pytest
 from abci_app import tables
 from abci_app.errors import InsufficientFunds, WrongNonce
 from abci_app.messages import Transfer
-from abci_app.transactions import TxBody, sign_transaction
+from abci_app.transactions import TxBody, decode_transaction, sign_transaction
 from node import sending
 from node.client import Client
-from node.errors import NOT_INCLUDED, NodeUnreachable, ProofError, TransactionFailed, TransactionPending
+from node.errors import NOT_INCLUDED, NodeUnreachable, NonceUsed, ProofError, TransactionFailed, TransactionPending
+from node.sending import SignedTransaction
 from tests.node.conftest import ALICE, BOB, CHAIN_ID, Served
 
 CAROL = b"\x03" * 20
@@ -43,6 +44,10 @@ async def blocks_as_needed(served: Served) -> AsyncIterator[None]:
 
 async def balance(client: Client, address: bytes = CAROL) -> int:
     return (await client.account(address)).balance
+
+
+def nonce_of(tx: bytes) -> int:
+    return decode_transaction(tx)[1].nonce
 
 
 async def waiting(served: Served, count: int = 1) -> None:
@@ -169,6 +174,94 @@ async def test_gap_left_by_a_dropped_transaction_is_filled(served: Served, clien
         await client.send([Transfer(to=CAROL, amount=10)])
     assert (await client.tx(first.hash, wait_s=5)).status == "committed"
     assert await balance(client) == 11
+
+
+async def test_a_nonce_whose_transaction_was_refused_is_used_by_the_next_one(served: Served, client: Client) -> None:
+    """FAULTS C13: built, then refused before any block."""
+    refused = await client.build([Transfer(to=CAROL, amount=1)], fee=1)
+    with pytest.raises(TransactionFailed, match="fee is 1"):
+        await client.submit(refused)
+    async with blocks_as_needed(served):
+        await client.send([Transfer(to=CAROL, amount=10)])
+    assert await balance(client) == 10
+
+
+async def test_what_was_sent_behind_a_refused_transaction_is_not_held_up(served: Served, client: Client) -> None:
+    """FAULTS C13: the later one is in the mempool already, so the gap before it has to be filled."""
+    refused = await client.build([Transfer(to=CAROL, amount=1)], fee=1)
+    later = asyncio.create_task(client.send([Transfer(to=CAROL, amount=10)]))
+    await waiting(served)
+    with pytest.raises(TransactionFailed, match="fee is 1"):
+        await client.submit(refused)
+    async with asyncio.timeout(10):
+        await waiting(served, 2)
+        served.engine.deliver(sorted(served.engine.mempool, key=nonce_of))
+        await later
+        async with blocks_as_needed(served):
+            await client.send([Transfer(to=CAROL, amount=100)])
+    assert await balance(client) == 110
+
+
+async def test_a_refusal_by_form_is_told_before_anything_is_signed(served: Served, client: Client) -> None:
+    with pytest.raises(TransactionFailed, match="amount"):
+        await client.send([Transfer(to=CAROL, amount=0)])
+    with pytest.raises(TransactionFailed, match="amount"):
+        await client.build([Transfer(to=CAROL, amount=2**70)])
+    async with blocks_as_needed(served):
+        await client.send([Transfer(to=CAROL, amount=10)])
+    assert await balance(client) == 10
+
+
+async def test_the_bytes_are_seen_before_they_are_sent_and_again_when_signed_anew(
+    served: Served, client: Client
+) -> None:
+    seen: list[SignedTransaction] = []
+    sent = asyncio.create_task(client.send([Transfer(to=CAROL, amount=5)], on_signed=seen.append))
+    await waiting(served)
+    assert [signed.data for signed in seen] == served.engine.mempool
+    body = TxBody(
+        chain_id=CHAIN_ID, nonce=0, fee=10_000, valid_until_height=0, messages=(Transfer(to=CAROL, amount=1000),)
+    )
+    served.engine.deliver([sign_transaction(body, ALICE), *served.engine.mempool])
+    async with blocks_as_needed(served):
+        result = await sent
+    assert [signed.nonce for signed in seen] == [0, 1]
+    assert result.hash == seen[-1].hash
+
+
+async def test_bytes_that_cannot_be_written_down_are_not_sent(served: Served, client: Client) -> None:
+    def full(signed: SignedTransaction) -> None:
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        await client.send([Transfer(to=CAROL, amount=5)], on_signed=full)
+    assert served.engine.mempool == []
+    async with blocks_as_needed(served):
+        await client.send([Transfer(to=CAROL, amount=10)])
+    assert await balance(client) == 10
+
+
+async def test_bytes_whose_nonce_another_one_used_are_reported_as_such(served: Served, client: Client) -> None:
+    signed = await client.build([Transfer(to=CAROL, amount=5)])
+    async with blocks_as_needed(served), Client(served.url, key=ALICE) as other:
+        await other.send([Transfer(to=CAROL, amount=1000)])
+        with pytest.raises(NonceUsed):
+            await client.submit(signed)
+        await client.send([Transfer(to=CAROL, amount=1)])
+    assert await balance(client) == 1001
+
+
+async def test_committed_bytes_are_found_also_after_their_last_height(
+    served: Served, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mempool calls them expired; what counts is that they are in a block."""
+    monkeypatch.setattr(sending, "VALID_BLOCKS", 2)
+    signed = await client.build([Transfer(to=CAROL, amount=5)])
+    height = served.engine.deliver([signed.data])
+    for _ in range(4):
+        served.engine.deliver([])
+    result = await client.submit(signed)
+    assert (result.hash, result.height) == (signed.hash, height)
 
 
 async def test_transaction_that_missed_its_last_height_is_reported_as_never_included(

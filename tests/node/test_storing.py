@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -12,8 +13,9 @@ from abci_app.messages import ActivateDeal, CreateDeal, DeleteDeal, Message
 from abci_app.records import Deal
 from node import storing
 from node.errors import NodeUnreachable
-from node.storing import DealJournal, StoringFailed, fetch_file, find_deal, provider_services, store_file
+from node.storing import DealJournal, JournalEntry, StoringFailed, fetch_file, find_deal, provider_services, store_file
 from primitives.deals import receipt_digest
+from primitives.hashing import sha256
 from storage.errors import DownloadFailed, UploadFailed
 from storage.terms import DealTerms
 from tests.abci_app.rules.chain import CHAIN_ID, VALIDATORS, address, key
@@ -119,21 +121,38 @@ async def test_a_payment_whose_answer_is_lost_is_found_again(
     assert payments(network) == 1
 
 
-async def test_a_crash_between_the_payment_and_its_block_is_survived(
-    network: MemoryNetwork, client: MemoryClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("in_a_block", [False, True])
+async def test_a_crash_around_the_block_of_the_payment_is_survived(
+    network: MemoryNetwork, client: MemoryClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_a_block: bool
 ) -> None:
-    async def crash(*arguments: Any) -> int:
+    make_block = MemoryNetwork.make_block
+
+    async def crash(self: MemoryNetwork, *txs: bytes) -> list[Any]:
+        if in_a_block:
+            await make_block(self, *txs)
+            network.results[sha256(txs[0])] = (1,)
         raise asyncio.CancelledError
 
     with monkeypatch.context() as broken:
-        broken.setattr(storing, "_deal_of", crash)
+        broken.setattr(MemoryNetwork, "make_block", crash)
         with pytest.raises(asyncio.CancelledError):
             await store(client, tmp_path)
+    (written,) = (tmp_path / "journal").iterdir()
+    before = msgspec.json.decode(written.read_bytes(), type=JournalEntry)
     deal = await store(client, tmp_path)
     entry = DealJournal(tmp_path / "journal").get(deal.key)
-    assert entry is not None
-    assert bytes.fromhex(entry.tx_hash) in network.results
-    assert len(network.messages_of(key("alice"), CreateDeal)) == 1
+    assert entry == JournalEntry(tx_hash=before.tx_hash, deal_id=deal.id)
+    assert network.results[bytes.fromhex(before.tx_hash)] == (deal.id,)
+    assert payments(network) == 1
+
+
+async def test_a_journal_whose_bytes_do_not_fit_their_hash_is_not_sent(
+    network: MemoryNetwork, client: MemoryClient, tmp_path: Path
+) -> None:
+    deal = await store(client, tmp_path)
+    DealJournal(tmp_path / "journal").put(deal.key, JournalEntry(tx_hash="ab" * 32, tx="00ff"))
+    assert (await store(client, tmp_path)).id == deal.id
+    assert payments(network) == 1
 
 
 async def test_a_deal_that_is_over_is_followed_by_a_new_one(

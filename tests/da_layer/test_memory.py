@@ -20,7 +20,7 @@ PUBLISHER_FACTOR = 4
 READER_FACTOR = 4
 """Times the blob: the blob itself and 3 more; and 16 MiB for each of four nodes."""
 NODE_FACTOR = 3 * 0.75
-"""Times the blob: a quarter of the stake gets rows of 3/4 of its size, held up to three times while they are checked."""
+"""Times the blob: a quarter of the stake gets rows of 3/4 of its size, which a check holds up to three times."""
 SCRIPT = """
 import asyncio, json, resource, sys
 import aiohttp

@@ -24,6 +24,8 @@ QUEUED_MESSAGES: Final = 256
 """Messages waiting for a slow client; one more and it is disconnected."""
 MAX_SUBSCRIPTIONS: Final = 16
 HEARTBEAT_S: Final = 30.0
+BODY_S: Final = 20.0
+"""How long the body of a POST may take to come."""
 PROXY_HEADERS: Final = ("Origin", "Forwarded", "X-Forwarded-For")
 
 
@@ -49,10 +51,13 @@ class RpcFace:
     async def post(self, request: web.Request) -> web.StreamResponse:
         """One call or a batch."""
         try:
-            body = await request.read()
+            async with asyncio.timeout(BODY_S):
+                body = await request.read()
         except web.HTTPRequestEntityTooLarge:
             limit = self._node.config.limits.body_kib
             return _refusal(413, errors.INVALID_REQUEST, f"the body is larger than {limit} KiB")
+        except TimeoutError:
+            return _refusal(408, errors.INVALID_REQUEST, f"the body did not come within {BODY_S:g} s")
         caller = self._caller(request)
         answer = await self._server.handle(body, caller)
         if answer is None:

@@ -14,7 +14,7 @@ from abci_app import tables
 from abci_app.messages import CreateJob, JobTerms, Transfer
 from abci_app.records import Deal
 from abci_app.state import Branch
-from node import errors, rpc_http
+from node import errors, rate, rpc_http
 from node.client import Client
 from node.errors import RpcError
 from node.openrpc import describe
@@ -228,6 +228,58 @@ async def test_call_beyond_the_rate_is_refused(served: Served, caller: Caller, m
         await caller.call([{**STATUS, "method": "nope"}] * per_batch)
     codes = [await caller.code("nope", {}) for _ in range(300)]
     assert errors.RATE_LIMITED in codes
+
+
+async def test_each_call_of_a_batch_and_of_a_socket_counts_against_the_rate(
+    served: Served, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rpc_http, "is_loopback", lambda _: False)
+    monkeypatch.setattr(rpc_http.RateLimiter, "take", RateLimiter(0.001, 3, lambda: 0.0).take)
+    first = await caller.call([{**STATUS, "method": "chain_getHeight"}] * 4)
+    assert [answer.get("error", {}).get("code") for answer in first] == [None, None, None, errors.RATE_LIMITED]
+    async with caller.session.ws_connect(f"{served.url}/ws") as socket:
+        await socket.send_json(STATUS)
+        assert (await socket.receive_json(timeout=5))["error"]["code"] == errors.RATE_LIMITED
+
+
+def test_rate_limiter_remembers_a_bounded_number_of_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate, "MAX_ADDRESSES", 2)
+    limiter = RateLimiter(1, 1, lambda: 0.0)
+    assert [limiter.take(address) for address in "abab"] == [True, True, False, False]
+    assert limiter.take("c")
+    assert len(limiter._buckets) == 2
+    assert not limiter.take("b")
+
+
+async def test_body_that_does_not_come_is_given_up(
+    served: Served, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rpc_http, "BODY_S", 0.1)
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(served.url.rsplit(":", 1)[1]))
+    writer.write(b"POST /rpc HTTP/1.1\r\nHost: node\r\nContent-Length: 1000\r\n\r\n{")
+    assert b" 408 " in await asyncio.wait_for(reader.readline(), 5)
+    writer.close()
+    assert "result" in await caller.call(STATUS)
+
+
+async def test_body_whose_length_is_not_announced_is_cut_at_the_limit(caller: Caller) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(LIMITS.body_kib + 1):
+            yield b" " * 1024
+
+    async with caller.session.post(f"{caller.url}/rpc", data=pieces()) as response:
+        assert response.status == 413
+
+
+async def test_message_too_large_for_the_socket_ends_that_connection_alone(served: Served, caller: Caller) -> None:
+    async with caller.session.ws_connect(f"{served.url}/ws") as socket:
+        await socket.send_bytes(bytes(LIMITS.body_kib * 1024 + 1))
+        message = await socket.receive(timeout=5)
+        assert message.type is aiohttp.WSMsgType.CLOSE
+        assert message.data == aiohttp.WSCloseCode.MESSAGE_TOO_BIG
+    async with caller.session.ws_connect(f"{served.url}/ws") as socket:
+        await socket.send_json(STATUS)
+        assert "result" in await socket.receive_json(timeout=5)
 
 
 async def test_engine_that_is_down_is_reported_as_not_ready(served: Served, caller: Caller) -> None:

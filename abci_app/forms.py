@@ -108,6 +108,7 @@ def _bond(message: m.Bond | m.Unbond) -> None:
 
 def _register_service(message: m.RegisterService) -> None:
     _bytes(message.service_key, "service_key", 32)
+    _bytes(message.possession_proof, "possession_proof", 64)
     check_url(message.url)
 
 

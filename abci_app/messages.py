@@ -54,6 +54,9 @@ class RegisterService(_Message, frozen=True, tag="register_service"):
     """Say where the sender's validator serves DA rows and storage, and under which key it signs for them."""
 
     service_key: bytes
+    """x-only secp256k1, 32 bytes."""
+    possession_proof: bytes
+    """BIP-340 signature by that key over `service_possession_digest(chain_id, operator)`, 64 bytes."""
     url: str
     """http://host:port or https://host:port, at most 128 characters."""
 

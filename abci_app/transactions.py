@@ -87,6 +87,11 @@ def possession_digest(chain_id: str, operator: bytes) -> bytes:
     return tagged_hash("outerstep/possession/1", encode([chain_id, operator]))
 
 
+def service_possession_digest(chain_id: str, operator: bytes) -> bytes:
+    """What a service key signs to show that the operator holds it; else anyone could take another's key for ever."""
+    return tagged_hash("outerstep/service-possession/1", encode([chain_id, operator]))
+
+
 def update_commitment(
     chain_id: str, job_id: int, round_index: int, worker: bytes, blob: bytes, salt: bytes, samples: int, loss_micro: int
 ) -> bytes:

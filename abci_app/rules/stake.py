@@ -25,9 +25,9 @@ from abci_app.records import Unbonding, Validator
 from abci_app.rules.effect import NOTHING_TO_TELL, Effect
 from abci_app.rules.validators import active_operators, consensus_address, put_validator, validator_of
 from abci_app.state import Branch
-from abci_app.transactions import possession_digest
+from abci_app.transactions import possession_digest, service_possession_digest
 from primitives.amounts import slash_amount
-from primitives.keys import format_address
+from primitives.keys import format_address, verify_signature
 
 Role = Literal["validator", "worker"]
 
@@ -81,11 +81,14 @@ def unbond(branch: Branch, message: m.Unbond, sender: bytes, block: BlockContext
 
 
 def register_service(branch: Branch, message: m.RegisterService, sender: bytes, block: BlockContext) -> Effect:
-    """Raises: UnknownValidator, ValidatorJailed, ServiceKeyTaken."""
+    """Raises: UnknownValidator, ValidatorJailed, ServiceKeyTaken, BadPossessionProof."""
     validator = _unjailed_validator(branch, sender)
     taken = tables.SERVICE_KEYS.get(branch, message.service_key)
     if taken is not None and taken.operator != sender:
         raise ServiceKeyTaken("this service key is or was another validator's")
+    digest = service_possession_digest(block.chain_id, sender)
+    if not verify_signature(message.service_key, digest, message.possession_proof):
+        raise BadPossessionProof("possession_proof is not a signature of the service key over the operator's address")
     tables.SERVICE_KEYS.put(branch, tables.ServiceKey(operator=sender), message.service_key)
     put_validator(branch, replace(validator, service_key=message.service_key, url=message.url))
     return NOTHING_TO_TELL

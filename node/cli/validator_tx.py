@@ -1,13 +1,17 @@
 """`outerstep tx register-validator` and `register-service`: what a node's home says of it, put on chain."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from node.cli.connect import open_client, open_key, show_result
 from node.cli.options import AmountArgument, JsonOption, NodeOption, WaitOption
 from node.cli.output import run
+
+if TYPE_CHECKING:
+    from abci_app.messages import RegisterService
+    from primitives.keys import PrivateKey
 
 app = typer.Typer()
 
@@ -23,19 +27,20 @@ def register_validator(
     as_json: JsonOption = False,
 ) -> None:
     """Make the node in DIR a validator with AMOUNT at stake, and say where it serves; its operator key signs."""
-    from abci_app.messages import Message, RegisterService, RegisterValidator
+    from abci_app.messages import Message, RegisterValidator
     from node.engine_files import prove_possession
-    from node.init import OPERATOR_KEY, read_identity
+    from node.init import OPERATOR_KEY, SERVICE_KEY, read_identity
 
     identity = read_identity(home)
-    key = open_key(home / OPERATOR_KEY)
+    key, service_key = open_key(home / OPERATOR_KEY), open_key(home / SERVICE_KEY)
 
     async def send() -> None:
         async with open_client(node, key) as client:
-            proof = prove_possession(home, await client.chain_id(), key.address)
+            chain_id = await client.chain_id()
+            proof = prove_possession(home, chain_id, key.address)
             messages: list[Message] = [
                 RegisterValidator(consensus_key=identity.consensus_key, possession_proof=proof, bond=bond),
-                RegisterService(service_key=identity.service_key, url=identity.url),
+                _registration(service_key, identity.url, chain_id, key.address),
             ]
             show_result(await client.send(messages, timeout_s=timeout), as_json=as_json)
 
@@ -47,15 +52,22 @@ def register_service(
     home: HomeOption, node: NodeOption = None, timeout: WaitOption = 30.0, as_json: JsonOption = False
 ) -> None:
     """Put the service key and address of the node in DIR on chain; its operator key signs."""
-    from abci_app.messages import RegisterService
-    from node.init import OPERATOR_KEY, read_identity
+    from node.init import OPERATOR_KEY, SERVICE_KEY, read_identity
 
     identity = read_identity(home)
-    key = open_key(home / OPERATOR_KEY)
+    key, service_key = open_key(home / OPERATOR_KEY), open_key(home / SERVICE_KEY)
 
     async def send() -> None:
         async with open_client(node, key) as client:
-            message = RegisterService(service_key=identity.service_key, url=identity.url)
+            message = _registration(service_key, identity.url, await client.chain_id(), key.address)
             show_result(await client.send([message], timeout_s=timeout), as_json=as_json)
 
     run(send())
+
+
+def _registration(service_key: "PrivateKey", url: str, chain_id: str, operator: bytes) -> "RegisterService":
+    from abci_app.messages import RegisterService
+    from abci_app.transactions import service_possession_digest
+
+    proof = service_key.sign(service_possession_digest(chain_id, operator))
+    return RegisterService(service_key=service_key.public_key, possession_proof=proof, url=url)

@@ -136,7 +136,7 @@ typed = st.one_of(
     ),
     st.builds(m.ExtendDeal, deal_id=integers, blocks=integers),
     st.builds(m.DeleteDeal, deal_id=integers),
-    st.builds(m.RegisterService, service_key=binaries, url=texts),
+    st.builds(m.RegisterService, service_key=binaries, possession_proof=binaries, url=texts),
     st.builds(m.RegisterValidator, consensus_key=binaries, possession_proof=binaries, bond=integers),
 )
 

@@ -15,7 +15,7 @@ from abci_app.params import Genesis, GenesisAccount, GenesisValidator, Params, p
 from abci_app.records import Job, Member, Round, Settlement, Submission, Validator, Worker
 from abci_app.rules.validators import consensus_address
 from abci_app.state import Branch, MemoryState
-from abci_app.transactions import TxBody, possession_digest, sign_transaction
+from abci_app.transactions import TxBody, possession_digest, service_possession_digest, sign_transaction
 from abci_app.work import minimum_fee
 from primitives.blobs import ServiceSet
 from primitives.hashing import sha256
@@ -51,6 +51,15 @@ def public(name: str) -> bytes:
 
 def possession(name: str, *, chain_id: str = CHAIN_ID, operator: str = "") -> bytes:
     return consensus_key(name).sign(possession_digest(chain_id, address(operator or name)))
+
+
+def service(
+    name: str, *, operator: str = "", url: str = "http://10.0.0.1:26602", chain_id: str = CHAIN_ID
+) -> m.RegisterService:
+    """Registers ``service:name`` for `operator` (by default `name`), proof included."""
+    service_key = key(f"service:{name}")
+    proof = service_key.sign(service_possession_digest(chain_id, address(operator or name)))
+    return m.RegisterService(service_key=service_key.public_key, possession_proof=proof, url=url)
 
 
 def make_genesis(params: Params | None = None, *, stakes: Sequence[int] = (100, 100, 100, 100)) -> Genesis:

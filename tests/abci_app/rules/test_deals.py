@@ -26,6 +26,7 @@ from tests.abci_app.rules.chain import (
     make_genesis,
     possession,
     public,
+    service,
 )
 
 MIB = 1024 * 1024
@@ -150,9 +151,8 @@ def test_there_must_be_enough_providers(replicas: int, code: int) -> None:
 def test_providers_are_drawn_from_the_service_set_that_the_block_began_with() -> None:
     chain = Chain()
     newcomer = m.RegisterValidator(consensus_key=public("bob"), possession_proof=possession("bob"), bond=10 * TOKEN)
-    service = m.RegisterService(service_key=key("service:bob").public_key, url="http://127.0.0.1:1")
     all_five = replace(CREATE, replicas=5)
-    joined, refused = chain.block(chain.tx("bob", newcomer, service), chain.tx("alice", all_five))
+    joined, refused = chain.block(chain.tx("bob", newcomer, service("bob")), chain.tx("alice", all_five))
     assert (joined.code, refused.code) == (0, 113)
     chain.ok("alice", all_five)
     assert address("bob") in deal_of(chain).providers

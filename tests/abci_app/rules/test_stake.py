@@ -1,6 +1,7 @@
 """Validators: registration, bonding, unbonding, services, evidence, and what CometBFT is told."""
 
 import pytest
+from msgspec.structs import replace
 
 from abci_app import messages as m
 from abci_app import tables
@@ -13,10 +14,10 @@ from tests.abci_app.rules.chain import (
     Chain,
     address,
     double_sign,
-    key,
     make_genesis,
     possession,
     public,
+    service,
 )
 
 REGISTER_FEE = 2100
@@ -157,10 +158,6 @@ def test_all_validators_leaving_in_one_block_leaves_the_last_one() -> None:
 
 
 # --- services -----------------------------------------------------------------------------------------------------
-def service(name: str, *, url: str = "http://10.0.0.1:26602") -> m.RegisterService:
-    return m.RegisterService(service_key=key(f"service:{name}").public_key, url=url)
-
-
 def test_new_address_makes_a_new_version_of_the_service_set() -> None:
     chain = Chain()
     chain.ok("v0", service("v0"))
@@ -190,10 +187,27 @@ def test_service_sets_stay_as_long_as_certificates_may_name_them() -> None:
 
 def test_service_key_of_another_validator_is_refused_even_when_no_longer_used() -> None:
     chain = Chain()
-    chain.ok("v0", service("v0 new"))
-    assert chain.refused("v1", service("v0")) == 47
-    assert chain.refused("v1", service("v0 new")) == 47
+    chain.ok("v0", service("v0 new", operator="v0"))
+    assert chain.refused("v1", service("v0", operator="v1")) == 47
+    assert chain.refused("v1", service("v0 new", operator="v1")) == 47
     chain.ok("v0", service("v0"))
+
+
+@pytest.mark.parametrize(
+    "stolen",
+    [
+        replace(service("v1 new", operator="v1"), possession_proof=bytes(64)),
+        replace(service("v1 new", operator="v0"), possession_proof=service("v1 new", operator="v1").possession_proof),
+        service("v1 new", operator="v0", chain_id="other"),
+        replace(service("v1 new", operator="v0"), service_key=service("v0").service_key),
+        replace(service("v1 new", operator="v0"), service_key=b"\xff" * 32),
+    ],
+    ids=["zeros", "copied from its owner", "other chain", "other key", "no key at all"],
+)
+def test_nobody_takes_a_service_key_that_it_does_not_hold(stolen: m.RegisterService) -> None:
+    chain = Chain()
+    assert chain.refused("v0", stolen) == 42
+    chain.ok("v1", service("v1 new", operator="v1"))
 
 
 def test_service_is_for_operators() -> None:

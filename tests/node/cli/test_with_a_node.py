@@ -13,11 +13,13 @@ from typer.testing import Result
 from abci_app import tables
 from abci_app.records import Deal
 from abci_app.state import Branch
+from node.config import ports_from
+from node.init import init_node
 from node.keys import write_key
 from primitives.keys import format_address
 from storage.tree import FileTree
 from tests.node.cli.test_command_line import one_line, outerstep
-from tests.node.conftest import ALICE, BOB, Served
+from tests.node.conftest import ALICE, BOB, Made, Served
 from tests.node.test_sending import blocks_as_needed
 
 DATA = bytes(range(256)) * 2000
@@ -146,3 +148,23 @@ async def test_what_cannot_be_done_is_one_line_that_names_it(
     assert result.exit_code == 1, (result.output, result.exception)
     assert about in one_line(result)
     assert not (tmp_path / "x").exists()
+
+
+async def test_a_node_registers_its_service_with_the_keys_in_its_home(served: Served, made: Made) -> None:
+    async with blocks_as_needed(served):
+        result = await command(served, "tx", "register-service", "--home", made.home, "--json")
+    assert result.exit_code == 0, (result.output, result.exception)
+    owner = tables.SERVICE_KEYS.get(served.engine.store.committed, made.identity.service_key)
+    assert owner is not None
+    assert owner.operator == made.identity.operator
+
+
+async def test_a_new_node_becomes_a_validator_with_its_service(served: Served, tmp_path: Path) -> None:
+    home = tmp_path / "second"
+    identity = init_node(home, moniker="second", network=ports_from(41000), operator=ALICE)
+    async with blocks_as_needed(served):
+        result = await command(served, "tx", "register-validator", "50", "--home", home, "--json")
+    assert result.exit_code == 0, (result.output, result.exception)
+    validator = tables.VALIDATORS.get(served.engine.store.committed, ALICE.address)
+    assert validator is not None
+    assert (validator.service_key, validator.url) == (identity.service_key, identity.url)

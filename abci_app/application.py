@@ -219,10 +219,11 @@ def _check_validators(genesis: Genesis, known: Iterable[pb.ValidatorUpdate]) -> 
 
 
 def _evidence(misbehavior: Iterable[pb.Misbehavior]) -> list[Evidence]:
+    """Both kinds that CometBFT verifies: a vote for two blocks, and two headers signed to deceive a light client."""
     return [
         Evidence(consensus_address=item.validator.address, height=item.height, power=item.validator.power)
         for item in misbehavior
-        if item.type == pb.DUPLICATE_VOTE
+        if item.type in (pb.DUPLICATE_VOTE, pb.LIGHT_CLIENT_ATTACK)
     ]
 
 

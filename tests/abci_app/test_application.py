@@ -165,20 +165,31 @@ def test_a_committed_transaction_is_refused_when_it_comes_again(application: App
     assert balance(store, ALICE.address) == before
 
 
-def test_a_double_signature_costs_bond(application: Application, store: Store) -> None:
+KINDS = (pb.DUPLICATE_VOTE, pb.LIGHT_CLIENT_ATTACK)
+
+
+def misbehave(application: Application, height: int, *kinds: int) -> None:
+    """A block with evidence of these kinds against the one validator."""
+    offender = pb.Validator(address=sha256(CONSENSUS_KEY)[:20], power=100)
+    request = block(height)
+    request.misbehavior.extend(pb.Misbehavior(type=kind, validator=offender, height=1) for kind in kinds)
+    application.finalize_block(request)
+    application.commit(pb.RequestCommit())
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=pb.MisbehaviorType.Name)
+def test_two_signatures_where_there_may_be_one_cost_bond_once(
+    application: Application, store: Store, kind: int
+) -> None:
     run_block(application, 1)
     bond = tables.VALIDATORS.get(store.committed, OPERATOR.address).bond
-    offender = pb.Validator(address=sha256(CONSENSUS_KEY)[:20], power=100)
-    request = block(2)
-    request.misbehavior.append(pb.Misbehavior(type=pb.LIGHT_CLIENT_ATTACK, validator=offender, height=1))
-    application.finalize_block(request)
-    application.commit(pb.RequestCommit())
+    misbehave(application, 2, pb.MisbehaviorType.UNKNOWN)
     assert tables.VALIDATORS.get(store.committed, OPERATOR.address).bond == bond
-    request = block(3)
-    request.misbehavior.append(pb.Misbehavior(type=pb.DUPLICATE_VOTE, validator=offender, height=1))
-    application.finalize_block(request)
-    application.commit(pb.RequestCommit())
-    assert tables.VALIDATORS.get(store.committed, OPERATOR.address).bond < bond
+    misbehave(application, 3, kind)
+    punished = tables.VALIDATORS.get(store.committed, OPERATOR.address)
+    assert (punished.bond, punished.jailed) == (bond - bond // 20, True)
+    misbehave(application, 4, *KINDS)
+    assert tables.VALIDATORS.get(store.committed, OPERATOR.address) == punished
 
 
 # --- mempool ------------------------------------------------------------------------------------------------------

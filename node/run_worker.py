@@ -23,15 +23,17 @@ async def run_worker(
     options: WorkerOptions,
     *,
     on_step: Callable[[int, int], None] | None = None,
+    as_json: bool = False,
 ) -> None:
     """Take part in a job until it is over, or SIGINT or SIGTERM asks for a clean end.
 
     Args: urls, addresses of nodes' services, the first that answers is used; home_path, a folder for this worker;
-    on_step, called in the training thread with (inner steps done, inner steps of the round).
+    on_step, called in the training thread with (inner steps done, inner steps of the round); as_json, log lines as JSON
+    on standard output instead of text on standard error.
     Raises: training.errors.ConfigError for a device that cannot be used; DaemonError when it cannot start or go on.
     """
     prepare_device(options.device, options.threads)
-    with DaemonHome(home_path) as home, DaemonLog(home.log_file) as log, stop_on_signals() as stop:
+    with DaemonHome(home_path) as home, DaemonLog(home.log_file, as_json=as_json) as log, stop_on_signals() as stop:
         account = format_address(key.address)
         status = WorkerStatus(home, on_step, job=options.job_id, account=account)
         log.info("worker starts", account=account, job=options.job_id, nodes=",".join(urls))
@@ -41,4 +43,10 @@ async def run_worker(
                 home.bind(HomeOwner(chain_id=setup.chain_id, job_id=options.job_id, account=account))
                 worker = await asyncio.to_thread(Worker, client, key, home, setup, options, log, status)
                 await worker.run(stop)
-        log.info("worker ends", stopped=stop.is_set())
+        log.info(
+            "worker ends",
+            stopped=stop.is_set(),
+            state=status["state"],
+            settled_rounds=status["settled_rounds"],
+            earned=status["earned"],
+        )

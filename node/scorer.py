@@ -85,7 +85,7 @@ class Scorer:
             self._setup.config,
             self._participant.shared,
             self._setup.corpus,
-            payloads,
+            [(worker, payload) for (worker, _), payload in zip(blobs, payloads, strict=True)],
             round_index=round_.index,
             max_windows=self._max_windows,
             device=self._device,
@@ -113,13 +113,16 @@ async def run_scorer(
     device: str = "cpu",
     threads: int | None = None,
     max_windows: int = 64,
+    as_json: bool = False,
 ) -> None:
     """Score a job until it is over, or SIGINT or SIGTERM asks for a clean end. `key` is the operator's.
+
+    `as_json`: log lines as JSON on standard output instead of text on standard error.
 
     Raises: training.errors.ConfigError for a device that cannot be used; DaemonError when it cannot start or go on.
     """
     prepare_device(device, threads)
-    with DaemonHome(home_path) as home, DaemonLog(home.log_file) as log, stop_on_signals() as stop:
+    with DaemonHome(home_path) as home, DaemonLog(home.log_file, as_json=as_json) as log, stop_on_signals() as stop:
         account = format_address(key.address)
         log.info("scorer starts", account=account, job=job_id, nodes=",".join(urls))
         async with FallbackClient(urls, key=key) as client:

@@ -6,21 +6,19 @@
 Messages are in `abci_app.messages`, records in `abci_app.records`. Heavy parts are only imported when they are used.
 """
 
-from importlib.metadata import version as _version
 from typing import TYPE_CHECKING, Any
-
-from primitives.keys import PrivateKey
 
 if TYPE_CHECKING:
     from node.client import Client
+    from primitives.keys import PrivateKey
+
+    __version__: str
 
 __all__ = ["Client", "PrivateKey", "__version__", "connect"]
 
-__version__ = _version("outerstep")
-
 
 def connect(
-    url: str, *, key: PrivateKey | None = None, chain_id: str | None = None, timeout_s: float = 10.0
+    url: str, *, key: "PrivateKey | None" = None, chain_id: str | None = None, timeout_s: float = 10.0
 ) -> "Client":
     """A client of the node at `url`, to be used as an async context manager; `key` signs what it sends."""
     from node.client import Client
@@ -33,4 +31,12 @@ def __getattr__(name: str) -> Any:
         from node.client import Client
 
         return Client
+    if name == "PrivateKey":
+        from primitives.keys import PrivateKey
+
+        return PrivateKey
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("outerstep")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,7 @@
 """The command line of a node and of those who use one. Everything heavy is imported by the command that needs it."""
 
 import sys
+from typing import Annotated
 
 import typer
 
@@ -16,6 +17,25 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"outerstep {version('outerstep')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _all_commands(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options before the first command."""
+
+
 app.add_typer(node_commands.app, name="node")
 app.add_typer(keys.app, name="keys")
 app.add_typer(query.app, name="query")

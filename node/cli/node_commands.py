@@ -62,6 +62,7 @@ def genesis(
     operator_balance: Annotated[
         str, typer.Option(metavar="TOKENS", help="Balance of each operator, for fees.")
     ] = "100",
+    as_json: JsonOption = False,
 ) -> None:
     """Write the genesis of a new chain whose first validators are the given nodes."""
     from node.genesis import make_genesis
@@ -70,7 +71,9 @@ def genesis(
     balances = {node.operator: amount(operator_balance) for node in nodes}
     balances.update(_account(text) for text in account or [])
     out.write_bytes(make_genesis(nodes, balances, chain_id=chain_id))
-    typer.echo(f"{out} written; on every node: outerstep node join --home DIR {out} {' '.join(map(str, identities))}")
+    advice = f"{out} written; on every node: outerstep node join --home DIR {out} {' '.join(map(str, identities))}"
+    document = {"file": str(out), "chain_id": chain_id, "validators": [node.operator for node in nodes]}
+    show(document, as_json=as_json, table=lambda: typer.echo(advice))
 
 
 @app.command()
@@ -80,14 +83,18 @@ def join(
     identities: Annotated[
         list[Path] | None, typer.Argument(metavar="[IDENTITY…]", help="Identities of nodes to stay connected with.")
     ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Put a chain's genesis into the node in DIR, and name its peers."""
     from node.genesis import install_genesis
     from node.init import connect_peers
 
+    peers = [_read_identity(path) for path in identities or []]
     install_genesis(home, genesis.read_bytes())
-    connect_peers(home, [_read_identity(path) for path in identities or []])
-    typer.echo(f"{home} is ready; run: outerstep node start --home {home}")
+    connect_peers(home, peers)
+    document = {"home": str(home), "peers": [peer.operator for peer in peers]}
+    advice = f"{home} is ready; run: outerstep node start --home {home}"
+    show(document, as_json=as_json, table=lambda: typer.echo(advice))
 
 
 @app.command()
@@ -99,12 +106,13 @@ def start(home: HomeOption) -> None:
 
 
 @app.command()
-def reset(home: HomeOption) -> None:
+def reset(home: HomeOption, as_json: JsonOption = False) -> None:
     """Drop the stopped node's copy of the chain, to fetch it again from its peers; keys and signing state are kept."""
     from node.reset import reset_chain
 
     reset_chain(home.absolute())
-    typer.echo(f"{home}: the chain's copy is gone; start the node to fetch it again from its peers")
+    advice = f"{home}: the chain's copy is gone; start the node to fetch it again from its peers"
+    show({"home": str(home)}, as_json=as_json, table=lambda: typer.echo(advice))
 
 
 def _read_identity(path: Path) -> "NodeIdentity":

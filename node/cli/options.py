@@ -6,7 +6,6 @@ from typing import Annotated, Final
 import typer
 
 from primitives.amounts import AmountError, parse_tokens
-from primitives.keys import KeyFormatError, parse_address
 
 DEFAULT_NODE: Final = "http://127.0.0.1:26602"
 """Services of the first node of a local network with the default ports."""
@@ -50,6 +49,8 @@ def amount(text: str) -> int:
 
 def address(text: str) -> bytes:
     """20 bytes from ``outer1…``; a usage error otherwise."""
+    from primitives.keys import KeyFormatError, parse_address
+
     try:
         return parse_address(text)
     except KeyFormatError as error:

@@ -26,6 +26,8 @@ class OutcomeGroup(TyperGroup):
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         try:
             return super().invoke(ctx)
+        except (typer.Exit, typer.Abort):  # as --help does: nothing went wrong, so nothing more is imported
+            raise
         except KeyboardInterrupt as error:
             raise typer.Exit(130) from error
         except expected_errors() as error:

@@ -18,6 +18,7 @@ DeviceOption = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cu
 ThreadsOption = Annotated[
     int | None, typer.Option(min=1, max=1024, help="Threads for computing; default: torch's choice.")
 ]
+LinesOption = Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON instead of text.")]
 
 
 @worker_app.callback()
@@ -61,6 +62,7 @@ def run_worker_command(
         int,
         typer.Option(min=10, max=MAX_BLOCKS, metavar="BLOCKS", help="How long the nodes keep each round's payload."),
     ] = 2_000,
+    as_json: LinesOption = False,
 ) -> None:
     """Take part in a job until it is over; Ctrl-C stops cleanly, and the same command goes on."""
     from node.run_worker import run_worker
@@ -80,8 +82,8 @@ def run_worker_command(
         blob_lifetime=blob_lifetime,
     )
     signer = open_key(key)
-    with progress_bar("training") as report:
-        run(run_worker(node or [DEFAULT_NODE], signer, home, options, on_step=report))
+    with progress_bar("training", quiet=as_json) as report:
+        run(run_worker(node or [DEFAULT_NODE], signer, home, options, on_step=report, as_json=as_json))
 
 
 @scorer_app.command("run")
@@ -93,6 +95,7 @@ def run_scorer_command(
     device: DeviceOption = "cpu",
     threads: ThreadsOption = None,
     max_windows: Annotated[int, typer.Option(min=1, help="Held-out windows to score on.")] = 64,
+    as_json: LinesOption = False,
 ) -> None:
     """Score every revealed update on held-out text and attest states; the key is the validator's operator key."""
     from node.scorer import run_scorer
@@ -106,5 +109,6 @@ def run_scorer_command(
             device=device,
             threads=threads,
             max_windows=max_windows,
+            as_json=as_json,
         )
     )

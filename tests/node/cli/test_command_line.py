@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from primitives.keys import PrivateKey, format_address
 
 ADDRESS = format_address(PrivateKey.from_seed("somebody").address)
 NOBODY = "http://127.0.0.1:1"
+HEAVY = ("torch", "numpy", "aiohttp", "plyvel", "coincurve", "rich", "localnet.cli")
 GROUPS = ("node", "keys", "query", "tx", "job", "worker", "scorer", "da", "storage", "localnet")
 
 
@@ -39,6 +41,11 @@ def test_help_names_every_group() -> None:
     assert all(f"  {group}" in result.stdout for group in GROUPS)
 
 
+def test_version_is_that_of_the_package() -> None:
+    result = outerstep("--version")
+    assert (result.exit_code, result.stdout) == (0, f"outerstep {version('outerstep')}\n")
+
+
 @pytest.mark.parametrize("command", [["--help"], ["tx", "transfer", "--help"], ["keys", "new", "--help"]])
 def test_help_imports_nothing_heavy(command: list[str]) -> None:
     """What makes the command line slow is only imported where it is used."""
@@ -46,7 +53,7 @@ def test_help_imports_nothing_heavy(command: list[str]) -> None:
         "import sys\n"
         "from outerstep.cli import app\n"
         f"app({command!r}, standalone_mode=False)\n"
-        "print([name for name in ('torch', 'numpy', 'aiohttp', 'plyvel', 'localnet.cli') if name in sys.modules])\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
@@ -159,13 +166,18 @@ def test_nodes_make_a_genesis_together_and_join_it(tmp_path: Path) -> None:
         identities.append(tmp_path / f"n{index}.json")
         identities[-1].write_text(result.stdout)
     genesis = tmp_path / "genesis.json"
-    made = outerstep(
-        "node", "genesis", "--out", genesis, "--chain-id", "two", "--account", f"{ADDRESS}=1000", *identities
-    )
+    operators = [json.loads(identity.read_bytes())["operator"] for identity in identities]
+    make = ("node", "genesis", "--out", genesis, "--chain-id", "two", "--account", f"{ADDRESS}=1000", *identities)
+    made = outerstep(*make, "--json")
     assert made.exit_code == 0, made.output
+    assert json.loads(made.stdout) == {"file": str(genesis), "chain_id": "two", "validators": operators}
+    (tmp_path / "none.json").write_text("[]")
+    assert outerstep("node", "join", "--home", tmp_path / "n0", genesis, tmp_path / "none.json").exit_code == 1
+    assert not list((tmp_path / "n0").rglob("genesis.json")), "a join that fails leaves nothing behind"
     for index in (0, 1):
-        joined = outerstep("node", "join", "--home", tmp_path / f"n{index}", genesis, *identities)
+        joined = outerstep("node", "join", "--home", tmp_path / f"n{index}", genesis, *identities, "--json")
         assert joined.exit_code == 0, joined.output
+        assert json.loads(joined.stdout) == {"home": str(tmp_path / f"n{index}"), "peers": operators}
     assert json.loads(genesis.read_bytes())["chain_id"] == "two"
     again = outerstep("node", "init", "--home", tmp_path / "n0")
     assert again.exit_code == 1

@@ -38,7 +38,7 @@ class Aggregate:
     included: tuple[bytes, ...]
     """Workers whose update is in the mean, sorted."""
     rejected: tuple[bytes, ...]
-    """Workers whose payload is no valid update for this round, sorted."""
+    """Workers whose payload is no valid update of their own for this round, sorted."""
     clipped: tuple[bytes, ...]
     """Included workers whose update was scaled down to the median norm, sorted."""
 
@@ -50,14 +50,16 @@ def aggregate(
 
     Raises: EmptyRound without one usable payload; StateOverflow when the result leaves the fixed-point range (the
     model then stays as it is, as in any void round); StateError when state, job and round do not belong together;
-    ValueError for a worker that is named twice, or too many of them.
+    ValueError for a worker that is named twice, too many of them, or an address that is not 20 bytes.
     """
     _check_arguments(config, shared, round_index, updates)
     norms: dict[bytes, int] = {}
     payloads = dict(sorted(updates))
     for worker, payload in payloads.items():
         try:
-            update_P = decompress(config, payload, base_round=shared.round_index, round_index=round_index)
+            update_P = decompress(
+                config, payload, worker=worker, base_round=shared.round_index, round_index=round_index
+            )
         except InvalidPayload:
             continue
         norms[worker] = norm_of(update_P)
@@ -67,7 +69,9 @@ def aggregate(
     # Decoded a second time, so that memory stays at a few vectors however many workers there are.
     total_P = np.zeros(config.num_parameters, dtype=np.int64)
     for worker, norm in norms.items():
-        update_P = decompress(config, payloads[worker], base_round=shared.round_index, round_index=round_index)
+        update_P = decompress(
+            config, payloads[worker], worker=worker, base_round=shared.round_index, round_index=round_index
+        )
         total_P += _scaled_down(update_P, norm, limit)
     return Aggregate(
         state=outer_step(config, shared, round_index, divide_rounding(total_P, len(norms))),

@@ -40,16 +40,18 @@ def score_updates(
     config: TrainingConfig,
     shared: SharedState,
     corpus: Corpus,
-    payloads: Sequence[bytes],
+    updates: Sequence[tuple[bytes, bytes]],
     *,
     round_index: int,
     max_windows: int | None = None,
     device: str | torch.device = "cpu",
 ) -> list[int]:
-    """The score of every payload of a round, 10^-6 nats per token of held-out text; below 0: it does harm, or nothing.
+    """The score of every (worker, payload) of a round, in their order: 10^-6 nats per token of held-out text.
 
-    A payload that is no update of this round, or that breaks the model, gets UNUSABLE_SCORE. Scores of two machines
-    differ by the last bits of a loss, no more.
+    Below 0, the update does harm, or nothing. A payload that is no update of this worker for this round, or that breaks
+    the model, gets UNUSABLE_SCORE. Scores of two machines differ by the last bits of a loss, no more.
+
+    Raises: ValueError for an address that is not 20 bytes.
     """
 
     def loss_after(mean_P: Int64) -> float:
@@ -58,10 +60,12 @@ def score_updates(
 
     without = loss_after(np.zeros(config.num_parameters, dtype=np.int64))
     gains: list[int] = []
-    for payload in payloads:
+    for worker, payload in updates:
         try:
-            update_P = decompress(config, payload, base_round=shared.round_index, round_index=round_index)
-            gain = without - loss_after(divide_rounding(update_P, len(payloads)))
+            update_P = decompress(
+                config, payload, worker=worker, base_round=shared.round_index, round_index=round_index
+            )
+            gain = without - loss_after(divide_rounding(update_P, len(updates)))
         except (InvalidPayload, StateOverflow):
             gain = -math.inf
         gains.append(round(gain * MICRO) if abs(gain) * MICRO < -UNUSABLE_SCORE else UNUSABLE_SCORE)

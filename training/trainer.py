@@ -61,7 +61,8 @@ class Trainer:
         *,
         bf16: bool = False,
     ) -> None:
-        """`bf16`: run forward and backward in bfloat16 where that is safe; parameters and updates stay float32.
+        """`worker`: its address, 20 bytes, which stands in every payload. `bf16`: run forward and backward in bfloat16
+        where that is safe; parameters and updates stay float32.
 
         Raises: CorpusError when the text is not the configuration's; ModelNotSupported (never for our own model).
         """
@@ -99,12 +100,12 @@ class Trainer:
         owed_P = self._state.residual_P * np.float32(self.config.feedback_decay_milli / MILLI)
         owed_P += start_P - end_P
         base = shared.round_index
-        payload = compress(self.config, owed_P, base_round=base, round_index=round_index)
-        sent_P = updates_to_float(decompress(self.config, payload, base_round=base, round_index=round_index))
+        payload = compress(self.config, owed_P, worker=self.worker, base_round=base, round_index=round_index)
+        decoded_P = decompress(self.config, payload, worker=self.worker, base_round=base, round_index=round_index)
         after = PrivateState(
             exp_avg_P=_to_numpy(optimizer.exp_avg_P),
             exp_avg_sq_P=_to_numpy(optimizer.exp_avg_sq_P),
-            residual_P=np.subtract(owed_P, sent_P, dtype=np.float32),
+            residual_P=np.subtract(owed_P, updates_to_float(decoded_P), dtype=np.float32),
             adam_steps=optimizer.num_steps,
             last_accepted_round=round_index,
         )

@@ -18,7 +18,7 @@ from primitives.amounts import MICRO_PER_TOKEN
 from primitives.keys import PrivateKey
 from tests.training.helpers import random_update, tiny_config, tiny_corpus, with_new_checksum
 from training import LocalUpdate, SharedState, Trainer, TrainingConfig, aggregate
-from training.payload import compress
+from training.payload import HEADER_BYTES, compress
 
 BOND: Final = 100 * MICRO_PER_TOKEN
 REWARD: Final = 50 * MICRO_PER_TOKEN
@@ -127,17 +127,18 @@ async def wait_for_phase(
 
 def nan_update(update: LocalUpdate) -> LocalUpdate:
     """The same update with every value replaced by the bytes of a float32 NaN; header and checksum are right."""
-    header, body = update.payload[:40], update.payload[40:-4]
+    header, body = update.payload[:HEADER_BYTES], update.payload[HEADER_BYTES:-4]
     nans = np.full(len(body) // 4 + 1, np.nan, dtype="<f4").tobytes()[: len(body)]
     return replace(update, payload=with_new_checksum(header + nans + bytes(4)))
 
 
-def misshapen_update(update: LocalUpdate) -> LocalUpdate:
-    """An update of a model twice as wide."""
+def misshapen_update(worker: bytes, update: LocalUpdate) -> LocalUpdate:
+    """This worker's update of a model twice as wide."""
     wider: TrainingConfig = tiny_config(compressor="int8", width=2 * CONFIG.width)
     payload = compress(
         wider,
         random_update(wider.num_parameters, 1),
+        worker=worker,
         base_round=update.base_round,
         round_index=update.round_index,
     )

@@ -103,7 +103,8 @@ async def test_a_round_settles_with_a_node_down_and_hostile_workers_and_only_the
         round_ = await wait_for_phase(client, job_id, 1, ["train"], pusher.push)
         assert len(round_.expected) == len(players)
         updates = {player.name: await player.train(round_) for player in [*honest, nan, misshapen, silent]}
-        updates["nan"], updates["misshapen"] = nan_update(updates["nan"]), misshapen_update(updates["misshapen"])
+        updates["nan"] = nan_update(updates["nan"])
+        updates["misshapen"] = misshapen_update(misshapen.key.address, updates["misshapen"])
         committing = [*honest, nan, misshapen, silent]
         await asyncio.gather(*(player.commit(round_, updates[player.name]) for player in committing))
         stolen = honest[0].intents[1]

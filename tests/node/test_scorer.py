@@ -54,13 +54,20 @@ async def test_every_round_is_scored_and_attested(network: MemoryNetwork, tmp_pa
         assert all(score > 0 for _, score in sheet.scores), "training on the text lowers the held-out loss"
 
 
-async def test_a_worker_whose_payload_is_garbage_is_scored_out(network: MemoryNetwork, tmp_path: Path) -> None:
+@pytest.mark.parametrize("found", ["garbage", "the payload of another worker"])
+async def test_a_worker_whose_blob_holds_no_update_of_its_own_is_scored_out(
+    network: MemoryNetwork, tmp_path: Path, found: str
+) -> None:
     job_id = await open_tiny_job(network, scorers=(address("v0"),), num_rounds=1)
+    revealed: dict[bytes, bytes] = {}
 
     def spoil(sender: bytes, messages: Sequence[Message]) -> None:
         for message in messages:
-            if isinstance(message, RevealUpdate) and sender == address("w1") and message.round_index == 0:
-                network.blobs[message.blob] = b"garbage"
+            if isinstance(message, RevealUpdate) and message.round_index == 0:
+                revealed[sender] = message.blob
+        if {address("w0"), address("w1")} <= revealed.keys():
+            copied = network.blobs[revealed[address("w0")]]
+            network.blobs[revealed[address("w1")]] = b"garbage" if found == "garbage" else copied
 
     network.on_send = spoil
     async with (

@@ -52,10 +52,12 @@ def random_update(num_parameters: int, seed: int, scale: float = 0.01) -> Float3
     return (scale * values**3).astype(np.float32)
 
 
-def random_payload(config: TrainingConfig, seed: int, *, scale: float = 0.01, round_index: int = 0) -> bytes:
-    """A valid payload on the genesis state."""
+def random_payload(
+    config: TrainingConfig, seed: int, *, worker: bytes = WORKER, scale: float = 0.01, round_index: int = 0
+) -> bytes:
+    """A valid payload of this worker on the genesis state."""
     update_P = random_update(config.num_parameters, seed, scale)
-    return compress(config, update_P, base_round=-1, round_index=round_index)
+    return compress(config, update_P, worker=worker, base_round=-1, round_index=round_index)
 
 
 def with_new_checksum(payload: bytes) -> bytes:

@@ -121,7 +121,7 @@ def test_error_feedback_owes_exactly_what_was_not_sent() -> None:
         update = trainer.run_round(shared, round_index)
         trained_P += start_P - trainer._model.parameters_P.numpy()
         base = shared.round_index
-        sent_P += decompress(config, update.payload, base_round=base, round_index=round_index) * 2.0**-32
+        sent_P += decompress(config, update.payload, worker=WORKER, base_round=base, round_index=round_index) * 2.0**-32
         trainer.accept(update)
         shared = aggregate(config, shared, round_index, [(WORKER, update.payload)]).state
     assert np.abs(trained_P - sent_P - trainer._state.residual_P).max() < 1e-5

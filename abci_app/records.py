@@ -207,6 +207,7 @@ class Deal(_Record, frozen=True):
     end_height: int = 0
     """Last height at which the file is served (while active); for a pending deal the last height for activation."""
     closed_height: int = 0
+    """First height without the deal; 0 while its record says pending or active, which it may for some blocks more."""
 
 
 class Counters(_Record, frozen=True):

@@ -10,6 +10,7 @@ import msgspec
 from abci_app import records, tables
 from abci_app.errors import CODE_OK
 from abci_app.params import Params
+from abci_app.rules.deals import is_overdue
 from abci_app.transactions import MAX_TX_BYTES, tx_hash
 from node import rpc_types as rpc
 from node.chain import from_base64
@@ -334,13 +335,14 @@ async def score_list(node: NodeContext, params: rpc.RoundListParams) -> Page[rec
 
 @_method("storage_listDeals", rpc.DealListParams, Page[records.Deal])
 async def storage_list_deals(node: NodeContext, params: rpc.DealListParams) -> Page[records.Deal]:
-    """Storage deals that match every filter given, by id."""
+    """Storage deals that match every filter given, by id. Pending and active are those that still live."""
+    height = node.follower.height
 
     def wanted(deal: records.Deal) -> bool:
         return (
             params.owner in (None, deal.owner)
             and params.series in (None, deal.series)
-            and params.status in (None, deal.status)
+            and (params.status is None or (params.status == deal.status and not is_overdue(deal, height)))
             and (params.provider is None or params.provider in deal.providers)
         )
 

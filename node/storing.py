@@ -201,7 +201,7 @@ async def _open_deal(client: Client, order: CreateDeal, journal: DealJournal, ti
         deal = await client.deal(deal_id)
         if deal is None:
             raise StoringFailed(f"the node does not know deal {deal_id} yet; is it catching up? Try again")
-        if deal.status in ("pending", "active"):
+        if deal_terms(deal).lives_at(await client.height()):
             return deal
         attempt += 1
 

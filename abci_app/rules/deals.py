@@ -9,6 +9,7 @@ The price per block is a multiple of the number of replicas, so providers' share
 
 import hashlib
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from msgspec.structs import replace
@@ -37,6 +38,9 @@ from primitives.hashing import sha256, tagged_hash
 from primitives.keys import verify_signature
 
 MIB: Final = 1024 * 1024
+MAX_CLOSED_PER_BLOCK: Final = 2_000
+"""Deals that one block ends at most, so that many deals with one end cannot stop the chain. A block's work allows fewer
+new deals than that, so what is carried over gets less with every block."""
 
 
 def create_deal(branch: Branch, message: m.CreateDeal, sender: bytes, block: BlockContext) -> Effect:
@@ -129,16 +133,20 @@ def delete_deal(branch: Branch, message: m.DeleteDeal, sender: bytes, block: Blo
 
 
 def expire_deals(branch: Branch, block: BlockContext) -> list[Event]:
-    """End of block: end every deal whose end height has passed (height > end_height), in the order of (end, id)."""
+    """End of block: end the deals whose end height has passed (height > end_height), in the order of (end, id).
+
+    At most `MAX_CLOSED_PER_BLOCK`; the rest comes in the next blocks. Nothing hangs on when: messages about a deal go
+    by its end height, and so do its pay and its record.
+    """
     events: list[Event] = []
-    for deal in list(_due_deals(branch, block)):
+    for deal in list(islice(_due_deals(branch, block), MAX_CLOSED_PER_BLOCK)):
         _drop_from_index(branch, deal)
         if deal.status == "active":
             _pay_providers(branch, deal, deal.duration)
-            over = replace(deal, status="expired", escrow=0, closed_height=block.height)
+            over = replace(deal, status="expired", escrow=0, closed_height=deal.end_height + 1)
         else:
             credit(branch, deal.owner, deal.escrow)
-            over = replace(deal, status="lapsed", escrow=0, closed_height=block.height)
+            over = replace(deal, status="lapsed", escrow=0, closed_height=deal.end_height + 1)
         tables.DEALS.put(branch, over, deal.id)
         events.append(_event(over))
     return events
@@ -150,6 +158,11 @@ def deal_of(state: ReadableState, deal_id: int) -> Deal:
     if deal is None:
         raise UnknownDeal(f"there is no deal {deal_id}")
     return deal
+
+
+def is_overdue(deal: Deal, height: int) -> bool:
+    """Whether the deal is over at `height` although its record does not say so yet (`MAX_CLOSED_PER_BLOCK`)."""
+    return deal.status in ("pending", "active") and height > deal.end_height
 
 
 def price_per_block(size: int, tier: Tier, replicas: int, params: Params) -> int:

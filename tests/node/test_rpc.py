@@ -405,8 +405,8 @@ async def test_transaction_older_than_the_index_in_memory_is_found(served: Serve
 
 
 # --- lists --------------------------------------------------------------------------------------------------------
-def put_deals(served: Served, count: int) -> None:
-    """Deals 1..count straight into the state: every third one is Bob's and active."""
+def put_deals(served: Served, count: int, *, end_height: int = 10**6) -> int:
+    """Deals 1..count straight into the state: every third one is Bob's and active. Returns the height of the block."""
 
     def put(branch: Branch) -> None:
         for number in range(1, count + 1):
@@ -429,9 +429,10 @@ def put_deals(served: Served, count: int) -> None:
             escrow=0,
             price_per_block=1,
             created_height=1,
+            end_height=end_height,
         )
 
-    served.engine.deliver([], change=put)
+    return served.engine.deliver([], change=put)
 
 
 async def test_pages_are_complete_in_order_and_without_repeats(served: Served, client: Client) -> None:
@@ -475,6 +476,19 @@ async def test_broad_filter_looks_at_a_bounded_part_at_a_time(served: Served, cl
         )
     )
     assert [deal.id for deal in everything] == list(range(3, 1201, 3))
+
+
+async def test_a_deal_that_is_over_is_not_listed_as_active_even_before_its_record_says_so(
+    served: Served, client: Client
+) -> None:
+    """A block ends a limited number of deals; the others follow."""
+    end = put_deals(served, 3, end_height=1 + served.engine.height)
+    await client.wait_for_height(end)
+    assert [deal.id for deal in (await client.deals(status="active")).items] == [3]
+    await client.wait_for_height(served.engine.deliver([]))
+    assert (await client.deals(status="active")).items == ()
+    assert (await client.deals(status="pending")).items == ()
+    assert len((await client.deals()).items) == 3
 
 
 async def test_validator_set_is_put_together_from_its_pages(client: Client) -> None:

@@ -10,7 +10,9 @@ from abci_app import tables
 from abci_app.ledger import conservation_gap
 from abci_app.params import Params
 from abci_app.records import Deal
+from abci_app.rules import deals
 from abci_app.rules.deals import price_per_block
+from abci_app.work import WORK, minimum_fee
 from primitives.deals import receipt_digest
 from primitives.encoding import decode
 from primitives.hashing import sha256
@@ -62,6 +64,12 @@ def active(**changes: object) -> Chain:
     chain.ok("bob", receipts(deal_of(chain)))
     assert deal_of(chain).status == "active"
     return chain
+
+
+def living(chain: Chain) -> list[tuple[int, int]]:
+    """(end height, id) of the deals that the chain still has to end."""
+    parts = [key[len(tables.DEALS_BY_END.prefix) :] for key, _ in tables.DEALS_BY_END.iterate(chain.state)]
+    return [(int.from_bytes(part[:8], "big"), int.from_bytes(part[8:], "big")) for part in parts]
 
 
 def provider_income(chain: Chain) -> int:
@@ -278,6 +286,40 @@ def test_several_deals_end_in_one_block() -> None:
     chain.skip_to(chain.height + 11)
     assert [deal_of(chain, i).status for i in (1, 2, 3)] == ["expired"] * 3
     assert [e.attributes["deal_id"] for e in chain.events] == ["1", "2", "3"]
+
+
+def test_a_block_ends_a_limited_number_of_deals_and_the_rest_gains_nothing_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(deals, "MAX_CLOSED_PER_BLOCK", 3)
+    chain = Chain(make_genesis(Params(deal_pending_blocks=11)))
+    orders = [replace(CREATE, key=sha256(b"%d" % i)) for i in range(8)]
+    chain.block(*[chain.tx("alice", order, nonce_ahead=i) for i, order in enumerate(orders)])
+    chain.block(*[chain.tx("bob", receipts(deal_of(chain, i)), nonce_ahead=i - 1) for i in range(1, 8)])
+    end, refund = deal_of(chain).end_height, PRICE * 10
+    assert {deal_of(chain, i).end_height for i in range(1, 9)} == {end}, "seven active, one never activated"
+    chain.skip_to(end + 1)
+    assert [deal_of(chain, i).status for i in range(1, 9)] == ["expired"] * 3 + ["active"] * 4 + ["pending"]
+    assert provider_income(chain) == PRICE * 10 * 3
+    assert chain.refused("bob", m.ExtendDeal(deal_id=7, blocks=1)) == 115
+    assert chain.refused("alice", m.DeleteDeal(deal_id=7)) == 115
+    assert chain.refused("bob", receipts(deal_of(chain, 8))) == 114
+    late = chain.tx("alice", replace(CREATE, key=sha256(b"late"), duration=1))
+    chain.block(late)
+    assert [event.attributes["deal_id"] for event in chain.events] == ["9", "4", "5", "6"]
+    before = chain.balance("alice")
+    chain.block()
+    assert [deal_of(chain, i).status for i in range(1, 9)] == ["expired"] * 7 + ["lapsed"]
+    assert {deal_of(chain, i).closed_height for i in range(1, 9)} == {end + 1}
+    assert provider_income(chain) == PRICE * 10 * 7, "paid to the end height, however late it was closed"
+    assert chain.balance("alice") == before + refund
+    assert [deal_id for _, deal_id in living(chain)] == [9]
+
+
+def test_deals_are_closed_faster_than_a_block_can_make_them() -> None:
+    params = Params()
+    assert params.max_block_work // minimum_fee([CREATE], params) < deals.MAX_CLOSED_PER_BLOCK
+    assert params.max_block_work // WORK[m.CreateDeal] < deals.MAX_CLOSED_PER_BLOCK
 
 
 # --- extend -------------------------------------------------------------------------------------------------------

@@ -41,11 +41,16 @@ class SavedStates:
             shutil.rmtree(self._folder / str(old), ignore_errors=True)
 
     def newest(self) -> tuple[SharedState, Path] | None:
-        """The newest saved state that can be read, and where its private part is; clears what was left half made."""
+        """The newest saved state that is whole, and where its private part is; clears what was left half made.
+
+        A shared part that can be read is whole; of the private part only the trainer can say so.
+        """
         for making in self._folder.glob("making-*"):
             shutil.rmtree(making, ignore_errors=True)
         for number in reversed(self._numbers()):
             folder = self._folder / str(number)
+            if not (folder / PRIVATE_FILE).is_file():
+                continue
             try:
                 return SharedState.from_bytes((folder / SHARED_FILE).read_bytes()), folder / PRIVATE_FILE
             except (OSError, TrainingError):

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -14,6 +15,11 @@ from storage.errors import StorageError
 from storage.tree import FileTree
 from training import Corpus, SharedState, TrainingConfig
 from training.errors import TrainingError
+
+MIN_COMMIT_BLOCKS: Final = 2
+MIN_REVEAL_BLOCKS: Final = 5
+"""With fewer a worker that does everything right may still be late, since its rows must be spread and certified first;
+whoever has committed and does not reveal loses part of its bond."""
 
 
 class JobRefused(DaemonError):
@@ -32,14 +38,20 @@ class JobSetup:
     genesis: SharedState
 
 
-async def set_up_job(client: Client, job_id: int, data_folder: Path, log: FilteringBoundLogger) -> JobSetup:
+async def set_up_job(
+    client: Client, job_id: int, data_folder: Path, log: FilteringBoundLogger, *, allow_short_phases: bool = True
+) -> JobSetup:
     """Read the job, fetch its text into `data_folder`, and rebuild its genesis state.
+
+    `allow_short_phases`: also for jobs that `check_phases` refuses; scorers have no bond at stake there.
 
     Raises: JobRefused when something is not what the chain says; NodeError while a node or provider does not answer.
     """
     job = await client.job(job_id)
     if job is None:
         raise JobRefused(f"there is no job {job_id} on this chain; outerstep job list shows those there are")
+    if not allow_short_phases:
+        check_phases(job_id, job.terms)
     path = await _fetch_text(client, job.terms, data_folder, log)
     try:
         config, corpus, genesis = await asyncio.to_thread(_build, job.terms, path)
@@ -51,6 +63,22 @@ async def set_up_job(client: Client, job_id: int, data_folder: Path, log: Filter
             f"{job.terms.genesis_root.hex()[:16]}…; this machine runs another version of outerstep, or the job is wrong"
         )
     return JobSetup(await client.chain_id(), job_id, job.terms, config, corpus, genesis)
+
+
+def check_phases(job_id: int, terms: JobTerms) -> None:
+    """Whether a worker can be sure to commit and reveal in time; the job's owner chooses how long that takes.
+
+    Raises: JobRefused.
+    """
+    for name, blocks, least in (
+        ("commit_blocks", terms.commit_blocks, MIN_COMMIT_BLOCKS),
+        ("reveal_blocks", terms.reveal_blocks, MIN_REVEAL_BLOCKS),
+    ):
+        if blocks < least:
+            raise JobRefused(
+                f"job {job_id} has {name} {blocks}; with less than {least} a worker may be late through no fault of "
+                "its own, and loses part of its bond. To take part all the same, add --allow-short-phases"
+            )
 
 
 def _build(terms: JobTerms, path: Path) -> tuple[TrainingConfig, Corpus, SharedState]:

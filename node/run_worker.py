@@ -38,7 +38,13 @@ async def run_worker(
         status = WorkerStatus(home, on_step, job=options.job_id, account=account)
         log.info("worker starts", account=account, job=options.job_id, nodes=",".join(urls))
         async with FallbackClient(urls, key=key) as client:
-            setup = await log_until_ready(lambda: set_up_job(client, options.job_id, home.data, log), stop, log)
+            setup = await log_until_ready(
+                lambda: set_up_job(
+                    client, options.job_id, home.data, log, allow_short_phases=options.allow_short_phases
+                ),
+                stop,
+                log,
+            )
             if setup is not None:
                 home.bind(HomeOwner(chain_id=setup.chain_id, job_id=options.job_id, account=account))
                 worker = await asyncio.to_thread(Worker, client, key, home, setup, options, log, status)

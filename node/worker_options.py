@@ -27,6 +27,8 @@ class WorkerOptions:
     """Providers for each stored file; fewer where the chain has fewer."""
     log_duration: int = 0
     """How long the stored log is kept, in blocks; 0: the log is not stored."""
+    allow_short_phases: bool = False
+    """Also take part in a job whose phases are too short to be sure to commit and reveal in time."""
     log_every: int = 0
     """Store the log after so many settled rounds; 0: at the end of the job only."""
 

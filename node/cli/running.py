@@ -62,6 +62,12 @@ def run_worker_command(
         int,
         typer.Option(min=10, max=MAX_BLOCKS, metavar="BLOCKS", help="How long the nodes keep each round's payload."),
     ] = 2_000,
+    allow_short_phases: Annotated[
+        bool,
+        typer.Option(
+            "--allow-short-phases", help="Also in a job whose phases are too short to be sure to reveal in time."
+        ),
+    ] = False,
     as_json: LinesOption = False,
 ) -> None:
     """Take part in a job until it is over; Ctrl-C stops cleanly, and the same command goes on."""
@@ -80,6 +86,7 @@ def run_worker_command(
         log_every=log_every,
         max_top_ups=top_ups,
         blob_lifetime=blob_lifetime,
+        allow_short_phases=allow_short_phases,
     )
     signer = open_key(key)
     with progress_bar("training", quiet=as_json) as report:

@@ -66,8 +66,21 @@ def expected_errors() -> tuple[type[BaseException], ...]:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run an asynchronous command to its end."""
-    return asyncio.run(work)
+    """Run an asynchronous command to its end.
+
+    What libraries log goes to standard error, from warnings on: standard output holds the answer alone.
+    """
+    import structlog
+
+    before = structlog.get_config()
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger("warning"),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
+    )
+    try:
+        return asyncio.run(work)
+    finally:
+        structlog.configure(**before)
 
 
 def print_json(value: object) -> None:

@@ -9,8 +9,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import structlog
 from typer.testing import CliRunner, Result
 
+from node.cli.output import run
 from outerstep.cli import app
 from primitives.keys import PrivateKey, format_address
 
@@ -254,3 +256,16 @@ def test_a_worker_whose_home_cannot_be_written_says_so(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "--home" in done.stderr.strip().splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+def test_what_libraries_log_does_not_mix_with_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    async def work() -> None:
+        log = structlog.get_logger()
+        log.debug("a member refused")
+        log.warning("a member lied")
+
+    run(work())
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "lied" in captured.err
+    assert "refused" not in captured.err

@@ -210,12 +210,6 @@ class AlreadyRevealed(InvalidTransaction):
     code = 73
 
 
-class DuplicateBlob(InvalidTransaction):
-    """Another worker revealed the same blob in this round."""
-
-    code = 74
-
-
 class AlreadyAttested(InvalidTransaction):
     code = 75
 

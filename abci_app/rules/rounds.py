@@ -17,7 +17,6 @@ from abci_app.errors import (
     BadRejection,
     BadScores,
     CommitmentMismatch,
-    DuplicateBlob,
     NotCommitted,
     NotExpected,
     NotPublisher,
@@ -62,7 +61,11 @@ def commit_update(branch: Branch, message: m.CommitUpdate, sender: bytes, block:
 
 def reveal_update(branch: Branch, message: m.RevealUpdate, sender: bytes, block: BlockContext) -> Effect:
     """Raises: UnknownJob, WrongRound, WrongPhase, PhaseOver, NotCommitted, AlreadyRevealed, WrongBase, TooManySamples,
-    CommitmentMismatch, UnknownBlob, NotPublisher, BadBlobExpiry, DuplicateBlob."""
+    CommitmentMismatch, UnknownBlob, NotPublisher, BadBlobExpiry.
+
+    A blob that another worker has revealed too is not refused: payloads name their worker, so the copy is rejected when
+    the aggregate is computed, while a refusal would let a copier who is quicker have the honest worker slashed.
+    """
     job, round_ = _round_named(branch, message.job_id, message.round_index)
     _need_phase(round_, "reveal", block)
     submission = tables.SUBMISSIONS.get(branch, job.id, round_.index, sender)
@@ -74,8 +77,6 @@ def reveal_update(branch: Branch, message: m.RevealUpdate, sender: bytes, block:
     blob = _blob_for_round(branch, message, sender)
     if blob.expiry_height < needed_expiry(job, round_):
         raise BadBlobExpiry(f"the blob must be kept until height {needed_expiry(job, round_)}, the round's latest end")
-    if any(other.blob == message.blob for other in submissions_of(branch, round_)):
-        raise DuplicateBlob("another worker has revealed this blob")
     revealed = replace(
         submission,
         blob=message.blob,

@@ -7,6 +7,7 @@ from abci_app.records import Account, Deal
 from abci_app.rules.blobs import blob_key, blob_price
 from da_layer.errors import ChainUnavailable
 from node.chain import ChainState
+from node.deal_terms import deal_terms
 from node.errors import NodeError
 from node.follower import Follower
 from primitives.blobs import BlobPromise, ServiceSet
@@ -121,19 +122,3 @@ class ChainDeals:
                 known[key] = deal
         self._known = known
         return list(known.values())
-
-
-def deal_terms(deal: Deal) -> DealTerms:
-    """A deal's record in the form of the storage package."""
-    return DealTerms(
-        id=deal.id,
-        root=deal.root,
-        size=deal.size,
-        tier=deal.tier,
-        end_height=deal.end_height,
-        providers=deal.providers,
-        owner=deal.owner,
-        series=deal.series,
-        status=deal.status,
-        closed_height=deal.closed_height,
-    )

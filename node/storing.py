@@ -18,6 +18,7 @@ from abci_app.messages import ActivateDeal, CreateDeal
 from abci_app.records import Deal, Validator
 from abci_app.transactions import tx_hash
 from node.client import Client
+from node.deal_terms import deal_terms
 from node.errors import NOT_INCLUDED, NodeError, NonceUsed, TransactionFailed
 from node.sending import SignedTransaction, TxResult
 from node.worker_home import write_atomically
@@ -25,7 +26,6 @@ from primitives.deals import Tier
 from primitives.encoding import encode
 from primitives.hashing import tagged_hash
 from storage.client import StorageClient
-from storage.terms import DealTerms
 from storage.tree import FileTree
 
 Progress = Callable[[int, int], None]
@@ -157,22 +157,6 @@ async def provider_services(client: Client, deal: Deal) -> dict[bytes, Validator
     if not services:
         raise StoringFailed(f"no provider of deal {deal.id} has a registered service; ask its owner to store it again")
     return services
-
-
-def deal_terms(deal: Deal) -> DealTerms:
-    """The deal as the storage package sees it."""
-    return DealTerms(
-        id=deal.id,
-        root=deal.root,
-        size=deal.size,
-        tier=deal.tier,
-        end_height=deal.end_height,
-        providers=deal.providers,
-        owner=deal.owner,
-        series=deal.series,
-        status=deal.status,
-        closed_height=deal.closed_height,
-    )
 
 
 async def find_deal(client: Client, root: bytes) -> Deal | None:

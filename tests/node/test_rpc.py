@@ -223,11 +223,12 @@ def test_rate_limit_lets_bursts_through_and_recovers() -> None:
 async def test_call_beyond_the_rate_is_refused(served: Served, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rpc_http, "is_loopback", lambda _: False)
     burst = served.node.config.limits.calls_burst
-    per_batch = LIMITS.batch
-    for _ in range(burst // per_batch):
-        await caller.call([{**STATUS, "method": "nope"}] * per_batch)
-    codes = [await caller.code("nope", {}) for _ in range(300)]
-    assert errors.RATE_LIMITED in codes
+    monkeypatch.setattr(rpc_http.RateLimiter, "take", RateLimiter(1, burst, lambda: 0.0).take)
+    whole, rest = divmod(burst, LIMITS.batch)
+    for size in [LIMITS.batch] * whole + ([rest] if rest else []):
+        answers = await caller.call([{**STATUS, "method": "nope"}] * size)
+        assert {answer["error"]["code"] for answer in answers} == {errors.METHOD_NOT_FOUND}
+    assert await caller.code("nope", {}) == errors.RATE_LIMITED
 
 
 async def test_each_call_of_a_batch_and_of_a_socket_counts_against_the_rate(

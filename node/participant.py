@@ -17,6 +17,7 @@ from da_layer.client import retrieve
 from da_layer.errors import BlobPruned, BlobUnknown, DaError, InvalidEncoding
 from node.client import Client
 from node.job_setup import JobSetup
+from node.row_holders import row_holders
 from node.storing import fetch_file
 from node.worker_home import DaemonError
 from storage.errors import StorageError
@@ -103,7 +104,7 @@ class Participant:
         return await self._retrieve(record, worker)
 
     async def _retrieve(self, record: Blob, worker: bytes) -> bytes:
-        services = await self._client.service_set(record.set_version) or await self._client.service_set()
+        services = await row_holders(self._client, record)
         if services is None:
             raise BlobMissing("the node does not know who serves blobs")
         try:

@@ -67,6 +67,7 @@ def get(
 ) -> None:
     """Fetch a blob's rows, check and decode them, and write the bytes to FILE."""
     from da_layer.client import retrieve
+    from node.row_holders import row_holders
     from node.worker_home import write_atomically
 
     async def work() -> dict[str, object]:
@@ -74,7 +75,7 @@ def get(
             record = await client.blob(commitment)
             if record is None:
                 raise CliError(f"blob {commitment.hex()} is not certified on this chain")
-            services = await client.service_set(record.set_version) or await client.service_set()
+            services = await row_holders(client, record)
             if services is None:
                 raise CliError("no validator of this chain has registered a service")
             with progress_bar("rows fetched", quiet=as_json) as report:

@@ -20,7 +20,7 @@ class DaLimits:
     max_puts: int = 64
     """Uploads under way at the same time."""
     patience_s: float = 10.0
-    """Plus the size over `min_bytes_per_s`: how long one body or answer may take."""
+    """Plus the size over `min_bytes_per_s`: how long one body (what has come of it) or answer may take."""
     min_bytes_per_s: int = 1024 * 1024
     retry_after_s: int = 1
 

@@ -13,7 +13,7 @@ from aiohttp import ClientSession
 from da_layer.coding import decode_rows, verify_row
 from da_layer.errors import BlobPruned, BlobUnavailable, BlobUnknown, InvalidBlob, RetrievalFailed
 from da_layer.peers import NO_SERVICE, PeerError, Progress, blob_url, call, name_of
-from da_layer.wire import PROOF_BYTES, ProvenRow
+from da_layer.wire import PROOF_BYTES, ProvenRow, ProvenRows
 from primitives.blobs import BlobHeader, ServiceMember, ServiceSet, assign_rows, check_header, row_counts
 from primitives.encoding import EncodingError, decode
 
@@ -193,7 +193,7 @@ class _Retrieval:
 
     def _prove(self, body: bytes, batch: list[int]) -> _Answer:
         try:
-            rows = decode(body, tuple[ProvenRow, ...])
+            rows = decode(body, ProvenRows)
         except EncodingError as error:
             raise PeerError(f"answered no rows: {error}", passing=False) from error
         header = self._header

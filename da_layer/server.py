@@ -153,15 +153,20 @@ class _RowServer:
         return length
 
     async def _read_body(self, request: web.Request, length: int, lease: Lease) -> bytearray:
+        """The body, as long as it keeps pace: time is given for what has come, not for what was announced, so that
+        silent senders do not hold the places of others."""
         body = bytearray()
         try:
-            async with asyncio.timeout(self.limits.time_for(length)):
+            async with asyncio.timeout(None) as patience:
+                started = asyncio.get_running_loop().time()
+                patience.reschedule(started + self.limits.time_for(0))
                 async for piece in request.content.iter_chunked(_READ_BYTES):
                     if len(body) + len(piece) > length:
                         raise Refused(400, "malformed", f"more than the announced {length} bytes")
                     if not lease.take(len(piece)):
                         raise self._busy("too many bytes are under way")
                     body += piece
+                    patience.reschedule(started + self.limits.time_for(len(body)))
         except TimeoutError as error:
             raise Refused(408, "too_slow", f"{len(body)} of {length} bytes came in time") from error
         except (web.RequestPayloadError, OSError) as error:

@@ -1,12 +1,12 @@
 """What travels under /da/v1, as canonical msgpack arrays (primitives.encoding). Errors are JSON {error, detail}."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
 from da_layer.coding import EncodedBlob, Row
-from primitives.blobs import BlobPromise
+from primitives.blobs import MAX_ROWS, BlobPromise
 from primitives.encoding import encode
 from primitives.merkle import MerkleProof
 
@@ -26,6 +26,10 @@ class ProvenRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fie
     proof: MerkleProof
 
 
+ProvenRows = Annotated[tuple[ProvenRow, ...], msgspec.Meta(max_length=MAX_ROWS)]
+"""As many as a blob may have: bodies are decoded before they are checked, and empty rows take 18 times their bytes."""
+
+
 class SignedPromise(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     promise: BlobPromise
     public_key: bytes
@@ -40,7 +44,7 @@ class PutRequest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     promise: BlobPromise
     public_key: bytes
     signature: bytes
-    rows: tuple[ProvenRow, ...]
+    rows: ProvenRows
 
     @property
     def signed_promise(self) -> SignedPromise:

@@ -7,7 +7,7 @@ promoted, never paired with itself. The tree of n leaves splits at the largest p
 
 import hashlib
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -24,7 +24,7 @@ class MerkleProof(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
     index: int
     total: int
-    path: tuple[bytes, ...]
+    path: Annotated[tuple[bytes, ...], msgspec.Meta(max_length=MAX_PROOF_HASHES)]
 
 
 def leaf_hash(data: bytes | bytearray | memoryview) -> bytes:

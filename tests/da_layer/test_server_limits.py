@@ -13,7 +13,7 @@ from da_layer.coding import encode_blob
 from da_layer.limits import ByteBudget, DaLimits
 from da_layer.wire import BlobStatus, ProvenRow, PutRequest, in_small_pieces, put_body
 from primitives.blobs import ServiceSet
-from primitives.encoding import decode, encode
+from primitives.encoding import EncodingError, decode, encode
 from tests.da_layer.bench import LIMITS, Bench, bench_in, start_upload
 from tests.da_layer.network import (
     Handler,
@@ -67,6 +67,35 @@ async def test_an_upload_that_stops_in_the_middle_is_given_up(bench: Bench) -> N
     writer.write(f"PUT {path} HTTP/1.1\r\nHost: node\r\nContent-Length: 1000\r\n\r\nfirst".encode())
     assert b" 408 " in await asyncio.wait_for(reader.readline(), 5)
     writer.close()
+
+
+async def test_a_silent_upload_gets_no_more_time_for_announcing_more(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few connections that send nothing would else hold all places of uploads for minutes."""
+    monkeypatch.setattr(DaLimits, "time_for", lambda limits, size: limits.patience_s + size)
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(bench.node.url.rsplit(":", 1)[1]))
+    path = f"/da/v1/blobs/{bench.blob.commitment.hex()}"
+    announced = LIMITS.max_body_bytes
+    writer.write(f"PUT {path} HTTP/1.1\r\nHost: node\r\nContent-Length: {announced}\r\n\r\n".encode())
+    assert b" 408 " in await asyncio.wait_for(reader.readline(), 5)
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        b"\xdc\x4e\x20" + bytes.fromhex("9300c40093000090") * 20_000,
+        b"\x91\x93\x00\xc4\x00\x93\x00\x00\xdc\xc3\x50" + b"\xc4\x00" * 50_000,
+    ],
+)
+async def test_more_parts_than_a_blob_can_have_are_refused_before_they_are_unpacked(bench: Bench, rows: bytes) -> None:
+    """Empty rows and hashes take many times their bytes in memory."""
+    signed = sign(bench.promise)
+    head = b"\x94" + encode(signed.promise) + encode(signed.public_key) + encode(signed.signature)
+    with pytest.raises(EncodingError, match="length <= "):
+        decode(head + rows, PutRequest)
+    assert (await bench.put_bytes(head + rows)).error == (400, "malformed")
 
 
 async def test_too_many_uploads_at_once_are_asked_to_come_back(bench: Bench) -> None:

@@ -57,27 +57,38 @@ class ChainForBlobs:
         if not 0 < lifetime <= params.max_blob_lifetime + 1:
             return f"expiry height {promise.expiry_height} is not within {params.max_blob_lifetime} blocks from now"
         price = blob_price(promise.header.size, lifetime, params)
+        await self._drop_closed(promise.publisher, height)
         account = await self._state.get(tables.ACCOUNTS, promise.publisher) or Account()
-        open_here = await self._still_open(promise.publisher, height)
-        open_here.pop(promise.digest, None)
-        promised = sum(amount for amount, _, _ in open_here.values())
+        # No await from here on: of two promises that are asked about at once, one must see the other.
+        open_here = self._open.get(promise.publisher, {})
+        promised = sum(amount for digest, (amount, _, _) in open_here.items() if digest != promise.digest)
         if account.balance < promised + price:
             return (
                 f"it costs {price} x 10^-6 token; the publisher has {account.balance}, of which {promised} are "
                 "promised for blobs that are not certified yet"
             )
-        open_here[promise.digest] = (price, height, promise)
-        self._open[promise.publisher] = open_here
+        self._open.setdefault(promise.publisher, {})[promise.digest] = (price, height, promise)
         return None
 
-    async def _still_open(self, publisher: bytes, height: int) -> dict[bytes, tuple[int, int, BlobPromise]]:
-        """The publisher's promises that are neither too old nor on chain."""
-        kept = {}
-        for digest, (price, since, promise) in self._open.pop(publisher, {}).items():
-            key = blob_key(promise.header.commitment, promise.publisher, promise.namespace)
-            if height - since <= PROMISE_BLOCKS and await self._state.get(tables.BLOBS, *key) is None:
-                kept[digest] = (price, since, promise)
-        return kept
+    async def _drop_closed(self, publisher: bytes, height: int) -> None:
+        """Forget the publisher's promises that are too old, or paid for."""
+        open_here = self._open.get(publisher, {})
+        for digest, entry in tuple(open_here.items()):
+            _, since, promise = entry
+            closed = height - since > PROMISE_BLOCKS or await self._is_certified(promise)
+            if closed and open_here.get(digest) is entry:
+                del open_here[digest]
+        if not open_here and self._open.get(publisher) is open_here:
+            del self._open[publisher]
+
+    async def _is_certified(self, promise: BlobPromise) -> bool:
+        """Whether this very promise is on chain; a record of the same blob until another height pays for nothing."""
+        key = blob_key(promise.header.commitment, promise.publisher, promise.namespace)
+        blob = await self._state.get(tables.BLOBS, *key)
+        return blob is not None and (blob.expiry_height, blob.set_version) == (
+            promise.expiry_height,
+            promise.set_version,
+        )
 
 
 class ChainDeals:

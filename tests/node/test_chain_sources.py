@@ -71,6 +71,29 @@ async def test_one_balance_does_not_pay_for_two_open_promises(served: Served, bl
     assert await blobs.may_publish(other) is None
 
 
+async def test_one_balance_does_not_pay_for_promises_that_come_at_once(served: Served, blobs: ChainForBlobs) -> None:
+    await set_balance(served, await price(served, PROMISE))
+    promises = [replace(PROMISE, namespace=f"job/{number}") for number in range(8)]
+    answers = await asyncio.gather(*(blobs.may_publish(promise) for promise in promises))
+    assert answers.count(None) == 1
+
+
+async def test_a_blob_on_chain_does_not_pay_for_promises_of_it_until_other_heights(
+    served: Served, blobs: ChainForBlobs
+) -> None:
+    await set_balance(served, await price(served, PROMISE))
+    blob = Blob(HEADER, PROMISE.namespace, BOB.address, 2, 5, 1, ())
+
+    def certify(branch: Branch) -> None:
+        tables.BLOBS.put(branch, blob, *blob_key(HEADER.commitment, BOB.address, PROMISE.namespace))
+
+    await followed(served, served.engine.deliver([], change=certify))
+    assert await blobs.may_publish(replace(PROMISE, expiry_height=PROMISE.expiry_height - 1)) is None
+    assert "promised for blobs" in str(
+        await blobs.may_publish(replace(PROMISE, expiry_height=PROMISE.expiry_height - 2))
+    )
+
+
 async def test_promise_that_never_lands_is_forgotten_after_a_while(served: Served, blobs: ChainForBlobs) -> None:
     lasting = replace(PROMISE, expiry_height=PROMISE_BLOCKS + 100)
     await set_balance(served, await price(served, lasting))

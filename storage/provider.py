@@ -150,7 +150,7 @@ class Provider:
                 raise self._refused(response, body)
         except TimeoutError as error:
             raise ProviderError(self.url, f"no answer within {patience_s:g} s", may_retry=True) from error
-        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError) as error:
+        except (aiohttp.InvalidURL, aiohttp.NonHttpUrlClientError, UnicodeError) as error:  # the last: no host name
             raise ProviderError(self.url, "this is not an http address") from error
         except (aiohttp.ClientError, OSError) as error:
             reason = str(error) or type(error).__name__

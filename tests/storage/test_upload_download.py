@@ -211,6 +211,21 @@ async def test_a_provider_without_an_address_or_with_a_strange_one_is_named(
     await node.stop()
 
 
+@pytest.mark.parametrize("url", ["http://a..b:80", "http://.:80", f"http://{'a' * 64}.com:80"])
+async def test_a_provider_whose_address_is_no_host_name_does_not_keep_a_good_one_from_delivering(
+    tmp_path: Path, client: StorageClient, url: str
+) -> None:
+    chain = Chain()
+    deal = chain.add(CONTENT)
+    node = await start_node(tmp_path / "node", chain)
+    urls = {OPERATORS[0]: node.url, OPERATORS[1]: url}
+    with pytest.raises(UploadFailed) as failure:
+        await client.upload(CONTENT, deal, urls, chain_id=CHAIN_ID, service_keys=PUBLIC_KEYS)
+    assert "not an http address" in failure.value.failures[OPERATORS[1]]
+    assert await client.read(deal.root, deal.size, [url, node.url], 0, deal.size) == CONTENT
+    await node.stop()
+
+
 class Misbehaving:
     """Answers requests for segments wrongly, in one of several ways."""
 

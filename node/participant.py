@@ -27,6 +27,8 @@ from training.payload import max_payload_bytes
 
 RETRIEVE_TIMEOUT_S: Final = 30.0
 CHECKPOINT_TRIES: Final = 3
+SIZE_SLACK_BYTES: Final = 4096
+"""States of one job differ in size by the digits of a few numbers."""
 
 LocalPayload = Callable[[bytes], bytes | None]
 """Blob commitment -> payload, for blobs that this process made itself."""
@@ -175,7 +177,7 @@ class Participant:
         deals = await self._client.every(
             lambda cursor: self._client.deals(series=series, status="active", cursor=cursor, limit=500)
         )
-        for deal in sorted(deals, key=lambda item: item.id, reverse=True)[:CHECKPOINT_TRIES]:
+        for deal in await self._promising(deals, settlements):
             state = await self._checkpoint(deal, roots)
             if state is not None and state.round_index > self.shared.round_index:
                 self._log.info("took a checkpoint from storage", deal=deal.id, round=state.round_index)
@@ -184,6 +186,14 @@ class Participant:
         if isinstance(cause, BlobMissing) and not isinstance(cause, BlobGone):
             raise cause
         raise CannotCatchUp(f"{cause}; and no stored checkpoint of series {series} helps") from cause
+
+    async def _promising(self, deals: Sequence[Deal], settlements: Sequence[Settlement]) -> list[Deal]:
+        """Which deals to try. Anyone may put files of any size into a series: those of no state's size are passed
+        over, and those of workers whom the job has paid come first, newest first."""
+        paid = {outcome.worker for item in settlements for outcome in item.outcomes if outcome.verdict == "paid"}
+        most = len(await asyncio.to_thread(self.setup.genesis.to_bytes)) + SIZE_SLACK_BYTES
+        fitting = [deal for deal in deals if deal.size <= most]
+        return sorted(fitting, key=lambda deal: (deal.owner in paid, deal.id), reverse=True)[:CHECKPOINT_TRIES]
 
     async def _checkpoint(self, deal: Deal, roots: Mapping[bytes, int]) -> SharedState | None:
         target = self._scratch / f"checkpoint-{deal.id}"

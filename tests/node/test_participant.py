@@ -36,14 +36,16 @@ async def newcomer(net: MemoryNetwork, folder: Path, job_id: int) -> Participant
         return Participant(net.client(key("w2")), await set_up(net, "w2", home, job_id), home.data, LOG)
 
 
-def put_checkpoint(net: MemoryNetwork, job_id: int, deal_id: int) -> None:
+def put_checkpoint(
+    net: MemoryNetwork, job_id: int, deal_id: int, *, owner: bytes = address("bob"), size: int = 1
+) -> None:
     """An active deal in the job's series of checkpoints."""
     deal = Deal(
         id=deal_id,
-        owner=address("bob"),
+        owner=owner,
         key=bytes(32),
         root=bytes(32),
-        size=1,
+        size=size,
         tier="hot",
         series=checkpoint_series(job_id),
         replicas=1,
@@ -114,6 +116,23 @@ async def test_a_checkpoint_that_the_chain_does_not_vouch_for_is_never_taken(
         await late.catch_up(network.chain.job(job_id))
     assert late.shared.root == late.setup.genesis.root
     assert not list((tmp_path / "new" / "data").glob("checkpoint-*"))
+
+
+async def test_files_that_strangers_put_into_the_series_do_not_hide_the_checkpoint_of_a_paid_worker(
+    network: MemoryNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are too large for a state are not even fetched."""
+    job_id = await trained(network, tmp_path)
+    prune(network, monkeypatch)
+    good = newest_shared(tmp_path / "w0").to_bytes()
+    put_checkpoint(network, job_id, 1, owner=address("w0"), size=len(good))
+    for deal_id in (2, 3, 4, 5):
+        put_checkpoint(network, job_id, deal_id)
+    put_checkpoint(network, job_id, 6, owner=address("w0"), size=len(good) + 10_000)
+    serve(monkeypatch, {1: good} | dict.fromkeys((2, 3, 4, 5), b"junk"))
+    late = await newcomer(network, tmp_path, job_id)
+    await late.catch_up(network.chain.job(job_id))
+    assert late.shared.root == network.chain.job(job_id).state_root
 
 
 async def test_a_blob_that_is_out_of_reach_for_now_is_waited_for(network: MemoryNetwork, tmp_path: Path) -> None:

@@ -198,17 +198,23 @@ def last_lines(path: Path, count: int) -> list[str]:
 
 
 def rotate_log(path: Path) -> None:
-    """Keep one older part (`.1`) of a log above 64 MiB; safe while a child appends to it."""
+    """Keep one older part (`.1`) of a log above 64 MiB; safe while a child appends to it.
+
+    A disk that cannot take the older part is no reason to stop the node: the log then stays as it is.
+    """
+    older = path.with_name(path.name + ".1")
     try:
         if path.stat().st_size < MAX_LOG_BYTES:
             return
+        with path.open("r+b") as source, older.open("wb") as target:
+            while part := source.read(1 << 20):
+                target.write(part)
+            target.flush()
+            source.truncate(0)
     except FileNotFoundError:
         return
-    older = path.with_name(path.name + ".1")
-    with path.open("r+b") as source, older.open("wb") as target:
-        while part := source.read(1 << 20):
-            target.write(part)
-        source.truncate(0)
+    except OSError as error:
+        logger.warning("%s cannot be rotated: %s", path, error.strerror or error)
 
 
 def _die_with_parent(parent: int) -> Callable[[], None] | None:

@@ -165,6 +165,16 @@ def test_log_that_grew_large_is_cut_while_it_is_written(tmp_path: Path, monkeypa
     assert (tmp_path / "a.log.1").read_bytes() == b"0123456789"
 
 
+def test_log_whose_older_part_cannot_be_written_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk, say. It must not stop the node."""
+    monkeypatch.setattr(children, "MAX_LOG_BYTES", 5)
+    path = tmp_path / "a.log"
+    path.write_bytes(b"0123456789")
+    (tmp_path / "a.log.1").mkdir()
+    rotate_log(path)
+    assert path.read_bytes() == b"0123456789"
+
+
 # --- before the start ---------------------------------------------------------------------------------------------
 def test_second_node_in_one_home_is_refused(made: Made) -> None:
     again = pytest.raises(SetupError, match=f"runs in .* already .process {os.getpid()}")

@@ -14,13 +14,14 @@ class DaLimits:
     max_body_bytes: int = 3 * MAX_BLOB_BYTES + 1024 * 1024
     """Of one PUT: a member with the whole stake holds three times the blob."""
     in_flight_bytes: int = 512 * 1024 * 1024
-    """Of all bodies and answers under way. A PUT takes up to three times its body while it is checked."""
+    """Of all bodies and answers under way; answers take at most half, so that slow readers keep no uploads out. A PUT
+    takes up to three times its body while it is checked."""
     max_answer_bytes: int = 64 * 1024 * 1024
     """Rows of one answer (at least one row is served)."""
     max_puts: int = 64
     """Uploads under way at the same time."""
     patience_s: float = 10.0
-    """Plus the size over `min_bytes_per_s`: how long one body (what has come of it) or answer may take."""
+    """Plus the size over `min_bytes_per_s`: how long what has been moved of one body or answer may have taken."""
     min_bytes_per_s: int = 1024 * 1024
     retry_after_s: int = 1
 
@@ -58,9 +59,9 @@ class Lease:
         self._budget = budget
         self.taken = 0
 
-    def take(self, size: int) -> bool:
-        """Whether `size` more bytes fit just now; they are taken if so."""
-        if self._budget.free < size:
+    def take(self, size: int, *, leaving: int = 0) -> bool:
+        """Whether `size` more bytes fit just now and leave so many free; they are taken if so."""
+        if self._budget.free < size + leaving:
             return False
         self._budget.free -= size
         self.taken += size

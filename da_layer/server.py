@@ -118,7 +118,7 @@ class _RowServer:
         row_bytes = held.promise.header.row_size + PROOF_BYTES
         here = here[: max(1, self.limits.max_answer_bytes // row_bytes)]
         with self._budget.lease() as lease:
-            if not lease.take(row_bytes * len(here)):
+            if not lease.take(row_bytes * len(here), leaving=self.limits.in_flight_bytes // 2):
                 raise self._busy("too many answers are under way")
             found = await asyncio.to_thread(self._store.read, commitment, here)
             if not found:
@@ -174,11 +174,18 @@ class _RowServer:
         return body
 
     async def _send(self, request: web.Request, body: bytes) -> web.StreamResponse:
-        """Send within the time limit while the caller still holds the lease; cut off readers who are too slow."""
-        response = web.Response(body=body, content_type=CONTENT_TYPE)
+        """Send while the caller still holds the lease; cut off readers who do not keep pace with the time limit."""
+        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
+        response.content_length = len(body)
+        view = memoryview(body if request.method == "GET" else b"")
         try:
-            async with asyncio.timeout(self.limits.time_for(len(body))):
+            async with asyncio.timeout(None) as patience:
+                started = asyncio.get_running_loop().time()
+                patience.reschedule(started + self.limits.time_for(0))
                 await response.prepare(request)
+                for start in range(0, len(view), _READ_BYTES):
+                    await response.write(view[start : start + _READ_BYTES])
+                    patience.reschedule(started + self.limits.time_for(start))
                 await response.write_eof()
         except TimeoutError:
             if request.transport is not None:

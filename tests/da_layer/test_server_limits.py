@@ -128,6 +128,46 @@ async def test_too_many_bytes_at_once_are_asked_to_come_back(tmp_path: Path) -> 
         assert answer.error == (503, "busy")
 
 
+async def test_a_reader_who_stops_reading_is_cut_off_however_long_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few of them would else hold all memory for answers for minutes."""
+    cut = asyncio.Event()
+
+    async def tell(request: web.Request, handler: Handler) -> web.StreamResponse:
+        response = await handler(request)
+        cut.set()
+        return response
+
+    async with network(tmp_path, (1,)) as net:
+        blob = net.encode(bytes(16 * 1024 * 1024))
+        net.store_everywhere(blob)
+        net.nodes[0].fault = tell
+        monkeypatch.setattr(DaLimits, "time_for", lambda limits, size: 0.3 if size < 2**25 else 100.0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(net.nodes[0].url.rsplit(":", 1)[1]), limit=1024)
+        writer.write(f"GET /da/v1/blobs/{blob.commitment.hex()}/rows HTTP/1.1\r\nHost: node\r\n\r\n".encode())
+        assert b" 200 " in await asyncio.wait_for(reader.readline(), 5)
+        await asyncio.wait_for(cut.wait(), 5)
+        writer.transport.abort()
+
+
+def test_a_byte_budget_keeps_back_what_a_lease_should_leave() -> None:
+    budget = ByteBudget(10)
+    with budget.lease() as answers, budget.lease() as uploads:
+        assert answers.take(5, leaving=5)
+        assert not answers.take(1, leaving=5)
+        assert uploads.take(5)
+
+
+async def test_a_question_for_the_head_of_rows_gets_no_rows(bench: Bench) -> None:
+    bench.net.store_everywhere(bench.blob)
+    async with bench.net.session.head(bench.url() + "/rows") as response:
+        assert response.status == 200
+        assert int(response.headers["Content-Length"]) > 0
+        assert await response.read() == b""
+    assert (await bench.get("/rows")).status == 200
+
+
 def test_a_byte_budget_lends_what_it_has_and_takes_it_back() -> None:
     budget = ByteBudget(100)
     with budget.lease() as first, budget.lease() as second:

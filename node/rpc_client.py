@@ -2,11 +2,14 @@
 
 import itertools
 import json
-from typing import Any
+from typing import Any, Final
 
 import aiohttp
 
 from node.errors import NodeUnreachable, RpcError
+
+MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
+"""Many times the largest block or page of a list in JSON; a node that sends more is not ours."""
 
 
 class RpcConnection:
@@ -40,14 +43,26 @@ class RpcConnection:
         request = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
         timeout = aiohttp.ClientTimeout(total=self._timeout_s + extra_s)
         try:
-            async with self.session.post(self.endpoint, json=request, timeout=timeout) as response:
-                body = await response.read()
+            async with self.session.post(
+                self.endpoint, json=request, timeout=timeout, allow_redirects=False
+            ) as response:
+                body = await _read(self.endpoint, response)
                 self.has_answered = True
                 return _result_of(self.endpoint, response.status, body)
         except TimeoutError as error:
             raise NodeUnreachable(self.endpoint, f"no answer within {timeout.total:g} s") from error
         except (aiohttp.ClientError, OSError) as error:
             raise NodeUnreachable(self.endpoint, str(error) or type(error).__name__) from error
+
+
+async def _read(endpoint: str, response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > MAX_ANSWER_BYTES:
+            response.close()
+            raise NodeUnreachable(endpoint, f"the answer is longer than {MAX_ANSWER_BYTES} bytes")
+    return bytes(body)
 
 
 def _result_of(endpoint: str, status: int, body: bytes) -> Any:

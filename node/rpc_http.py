@@ -26,7 +26,16 @@ MAX_SUBSCRIPTIONS: Final = 16
 HEARTBEAT_S: Final = 30.0
 BODY_S: Final = 20.0
 """How long the body of a POST may take to come."""
-PROXY_HEADERS: Final = ("Origin", "Forwarded", "X-Forwarded-For")
+PROXY_HEADERS: Final = (
+    "Origin",
+    "Forwarded",
+    "Via",
+    "X-Forwarded-For",
+    "X-Forwarded-Host",
+    "X-Forwarded-Proto",
+    "X-Real-IP",
+)
+"""A call with one of these comes through a proxy or from a browser, whatever address it comes from."""
 
 
 class RpcFace:

@@ -6,6 +6,7 @@ PATH/pruned          48 bytes for each pruned blob: commitment, expiry height, h
 """
 
 import os
+import secrets
 import shutil
 import struct
 import tempfile
@@ -94,8 +95,9 @@ class StoreFiles:
     def discard(self, directory: Path) -> None:
         """Take a directory out of the store in one step, then delete it."""
         if directory.parent != self._pending:
-            grave = Path(tempfile.mkdtemp(dir=self._pending))
-            os.rename(directory, grave / directory.name)
+            # By rename alone: a full disk may have no room for a new directory.
+            grave = self._pending / secrets.token_hex(12)
+            os.rename(directory, grave)
             _sync_directory(directory.parent)
             directory = grave
         _remove(directory)
@@ -123,10 +125,16 @@ class StoreFiles:
 
     def append_pruned(self, blobs: Iterable[tuple[bytes, Pruned]]) -> None:
         records = [_PRUNED_RECORD.pack(name, was.expiry_height, was.pruned_height) for name, was in blobs]
-        with open(self._pruned, "ab") as file:
-            file.write(b"".join(records))
-            file.flush()
-            os.fsync(file.fileno())
+        with open(self._pruned, "ab", buffering=0) as file:
+            before = os.fstat(file.fileno()).st_size
+            try:
+                rest = memoryview(b"".join(records))
+                while rest:
+                    rest = rest[file.write(rest) :]
+                os.fsync(file.fileno())
+            except OSError:
+                os.ftruncate(file.fileno(), before)  # half a record would put all later ones out of step
+                raise
 
     def read_pruned(self) -> dict[bytes, Pruned]:
         """Commitment -> when. Cuts off a last record that a crash left half-written."""

@@ -157,7 +157,11 @@ class RowStore:
         if not over:
             return
         records = {name: Pruned(held.signed.promise.expiry_height, height) for name, _, held in over}
-        self._files.append_pruned(records.items())
+        try:
+            self._files.append_pruned(records.items())
+        except OSError as error:
+            # On a full disk the rows must go all the more; after a restart these blobs are unknown, not pruned.
+            _log.warning("pruned blobs cannot be noted down", detail=str(error))
         self._pruned.update(records)
         self.counters.promises_pruned += len(over)
         for commitment, digest, holding in over:

@@ -117,6 +117,33 @@ def test_pruning_is_exact_at_the_border_and_remembered(tmp_path: Path, store: Ro
     assert [file.name for file in files_under(tmp_path)] == ["pruned"]
 
 
+def test_a_full_disk_does_not_keep_rows_past_their_height(tmp_path: Path, store: RowStore, blob: EncodedBlob) -> None:
+    """Nothing can be noted down then, and only what goes makes room again."""
+    store.put(promised(blob), proven_rows(blob, ROWS))
+    (tmp_path / "da" / "pruned").symlink_to("/dev/full")
+    assert store.prune(101) == 1
+    assert files_under(tmp_path) == []
+    assert store.used_bytes == 0
+    assert store.status(blob.commitment) == Pruned(100, 101)
+
+
+def test_a_note_of_a_pruned_blob_that_fails_leaves_no_part_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = StoreFiles(tmp_path)
+    files.append_pruned([(b"a" * 32, Pruned(1, 2))])
+
+    def fail(descriptor: int) -> None:
+        raise OSError("no space")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="no space"):
+            files.append_pruned([(b"b" * 32, Pruned(3, 4))])
+    files.append_pruned([(b"c" * 32, Pruned(5, 6))])
+    assert files.read_pruned() == {b"a" * 32: Pruned(1, 2), b"c" * 32: Pruned(5, 6)}
+
+
 def test_a_blob_may_come_back_after_it_was_pruned(store: RowStore, blob: EncodedBlob) -> None:
     store.put(promised(blob), proven_rows(blob, ROWS))
     store.prune(101)

@@ -13,6 +13,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 HomeOption = Annotated[Path, typer.Option(help="Folder of the network.", envvar="OUTERSTEP_LOCALNET_HOME")]
 

@@ -23,6 +23,8 @@ from localnet.processes import spawn
 from localnet.state import NetworkState, NodeState, StateError, load_state
 
 CHECK_S: Final = 1.0
+APP_HASH_SHOWN: Final = 8
+"""Hex digits of an app hash in the table; all of them are in the JSON."""
 
 
 def run_up(nodes: int, home: Path, base_port: str, *, detach: bool) -> None:
@@ -174,11 +176,14 @@ def _status_document(state: NetworkState, found: list[NodeHealth]) -> dict[str, 
 
 
 def _status_table(state: NetworkState, found: list[NodeHealth]) -> Table:
-    table = Table("node", "state", "height", "app hash", "peers", title=f"chain {state.chain_id}")
-    table.add_column("JSON-RPC", overflow="fold")
+    table = Table("node", "state", "height", title=f"chain {state.chain_id}")
+    table.add_column("app hash", min_width=APP_HASH_SHOWN)
+    table.add_column("peers")
+    table.add_column("JSON-RPC", no_wrap=True)
     for node, health in zip(state.nodes, found, strict=True):
         words = "catching up" if health.catching_up else "healthy" if health.healthy else health.problem
-        table.add_row(node.name, words, str(health.height), health.app_hash[:12], str(health.peers), f"{node.url}/rpc")
+        app_hash = health.app_hash[:APP_HASH_SHOWN]
+        table.add_row(node.name, words, str(health.height), app_hash, str(health.peers), f"{node.url}/rpc")
     return table
 
 

@@ -89,6 +89,6 @@ async def _services_problem(session: aiohttp.ClientSession, node: NodeState) -> 
         async with session.get(f"{node.url}/health") as answer:
             if answer.status == 200:
                 return ""
-            return f"/health answers {answer.status}: {(await answer.text())[:200]}"
-    except (aiohttp.ClientError, TimeoutError) as error:
+            return str((await answer.json())["status"])
+    except (aiohttp.ClientError, TimeoutError, KeyError, TypeError, ValueError) as error:
         return f"the services do not answer ({type(error).__name__})"

@@ -75,9 +75,10 @@ def _check_bounds(base_port: int, nodes: int) -> None:
 
 
 def _explain(base_port: int, nodes: int, taken: list[int]) -> str:
-    what = (
-        f"port {', '.join(map(str, taken))} is in use" if taken else "another local network is starting on this range"
-    )
+    what = "another local network is starting on this range"
+    if taken:
+        ports, are = ("port", "is") if len(taken) == 1 else ("ports", "are")
+        what = f"{ports} {', '.join(map(str, taken))} {are} in use"
     return (
         f"{what}; {nodes} nodes from base port {base_port} need it. Stop what uses it (`outerstep localnet down` for "
         "another local network), or choose other ports with --base-port N or --base-port auto."

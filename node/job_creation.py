@@ -85,9 +85,14 @@ class JobPlan:
 
         Raises: PlanError.
         """
-        fixed = sorted({"alphabet", "total_rounds"} & set(self.training))
+        follows = {"alphabet", "total_rounds"}
+        fixed = sorted(follows & set(self.training))
         if fixed:
             raise PlanError(f"training.{fixed[0]} follows from the text and the rounds; leave it out")
+        known = set(TrainingConfig.__struct_fields__) - follows
+        unknown = sorted(set(self.training) - known)
+        if unknown:
+            raise PlanError(f"training.{unknown[0]} is not a setting; known are {', '.join(sorted(known))}")
         try:
             return TrainingConfig(alphabet=corpus.alphabet, total_rounds=self.rounds, **self.training)
         except (ConfigError, TypeError) as error:

@@ -71,11 +71,11 @@ def text_to_bytes(text: str) -> bytes:
         except KeyFormatError as error:
             raise JsonFormError(str(error)) from error
     if not text.isascii() or any(character.isspace() for character in text):
-        raise JsonFormError(f"should be hex digits or an {ADDRESS_PREFIX}1… address")
+        raise _not_bytes(text)
     try:
         return bytes.fromhex(text.removeprefix("0x"))
     except ValueError as error:
-        raise JsonFormError(f"should be hex digits or an {ADDRESS_PREFIX}1… address") from error
+        raise _not_bytes(text) from error
 
 
 def _read(data: JsonValue, wanted: Any, path: str) -> object:
@@ -109,7 +109,7 @@ def _read_scalar(data: JsonValue, wanted: type, path: str) -> object:
         try:
             return text_to_bytes(data)
         except JsonFormError as error:
-            raise _wrong(path, data, str(error).removeprefix("should be ")) from error
+            raise JsonFormError(f"{path or 'value'}: {error}") from error
     if wanted is int and type(data) is int:
         if not -(2**63) <= data < 2**64:
             raise JsonFormError(f"{path or 'value'} does not fit 64 bits")
@@ -206,6 +206,10 @@ def _bound(hint: Any, arguments: tuple[Any, ...]) -> Any:
 
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+def _not_bytes(text: str) -> JsonFormError:
+    return JsonFormError(f"{reprlib.repr(text)} should be hex digits or an {ADDRESS_PREFIX}1… address")
 
 
 def _wrong(path: str, data: JsonValue, expected: str) -> JsonFormError:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -35,6 +35,7 @@ class Metrics:
         storage: Callable[[], Readings],
     ) -> None:
         """`height` is the last one that the services have seen; `da` and `storage` give what those parts count."""
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second sample per counter that says when it began
         self._registry = CollectorRegistry()
         self._calls = Counter(
             "outerstep_rpc_calls",

@@ -220,7 +220,11 @@ class Worker:
             for settlement in passed:
                 self._settle_own(settlement)
             await asyncio.to_thread(self._save)
-            await self._after_settlements(job, passed)
+            self._after_settlements(job, passed)
+        if self._status["settled_rounds"] != job.settled_rounds:  # also after a restart between settlements
+            members = await self._client.members(job.id)
+            earned = next((member.earned for member in members if member.worker == self._me), 0)
+            self._status.update(settled_rounds=job.settled_rounds, earned=earned)
         self._drop_what_is_over(job)
 
     def _settle_own(self, settlement: Settlement) -> None:
@@ -251,10 +255,7 @@ class Worker:
             if round_index < current:
                 self._intents.drop(round_index)
 
-    async def _after_settlements(self, job: Job, passed: list[Settlement]) -> None:
-        members = await self._client.members(job.id)
-        earned = next((member.earned for member in members if member.worker == self._me), 0)
-        self._status.update(settled_rounds=job.settled_rounds, earned=earned)
+    def _after_settlements(self, job: Job, passed: list[Settlement]) -> None:
         if not passed:
             return
         wanted = self._options.store_checkpoints

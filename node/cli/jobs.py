@@ -117,6 +117,7 @@ def list_jobs(node: NodeOption = None, as_json: JsonOption = False) -> None:
 @app.command("show")
 def show_job(job_id: JobArgument, node: NodeOption = None, as_json: JsonOption = False) -> None:
     """One job with its members and the state of its training."""
+    from primitives.amounts import format_tokens
 
     async def question(client: Any) -> tuple[Any, Any]:
         return await client.job(job_id), await client.members(job_id)
@@ -128,8 +129,11 @@ def show_job(job_id: JobArgument, node: NodeOption = None, as_json: JsonOption =
         show({"job": job, "members": members}, as_json=True, table=lambda: None)
         return
     show_struct(f"job {job_id}", job, as_json=False)
-    rows = [(member.worker, "yes" if member.active else "no", member.missed, member.earned) for member in members]
-    print_table("members", ["worker", "active", "missed", "earned (10^-6)"], rows, empty="no worker has joined yet")
+    rows = [
+        (member.worker, "yes" if member.active else "no", member.missed, format_tokens(member.earned))
+        for member in members
+    ]
+    print_table("members", ["worker", "active", "missed", "earned"], rows, empty="no worker has joined yet")
 
 
 @app.command()

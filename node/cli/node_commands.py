@@ -67,6 +67,8 @@ def genesis(
     """Write the genesis of a new chain whose first validators are the given nodes."""
     from node.genesis import make_genesis
 
+    if out.exists():
+        raise CliError(f"{out} exists; a genesis is never overwritten, as nodes may have it (move it away first)")
     nodes = [_read_identity(path) for path in identities]
     balances = {node.operator: amount(operator_balance) for node in nodes}
     balances.update(_account(text) for text in account or [])

@@ -107,6 +107,7 @@ def print_fields(title: str, fields: Iterable[tuple[str, object]]) -> None:
     table.add_column(overflow="fold")
     for name, value in fields:
         table.add_row(name, text(value))
+    table.min_width = min(len(title), screen().width)
     screen().print(table)
 
 

@@ -1,7 +1,7 @@
 """`outerstep query …`: what the chain's state says. With --prove the answer is checked against a block header."""
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -10,6 +10,7 @@ from node.cli.options import AddressArgument, CliError, HashArgument, JsonOption
 from node.cli.output import print_fields, print_table, run, show
 
 if TYPE_CHECKING:
+    from abci_app.records import Job, Settlement
     from abci_app.tables import KeyPart, Table
     from node.client import Client
 
@@ -17,7 +18,7 @@ app = typer.Typer(no_args_is_help=True, help="Ask a node what the chain's state 
 T = TypeVar("T")
 
 JobArgument = Annotated[int, typer.Argument(min=1, metavar="JOB")]
-MAX_LISTED = 50
+PROVEN: Final = " (proven against a block header)"
 
 
 def ask(nodes: list[str] | None, question: "Callable[[Client], Awaitable[T]]") -> T:
@@ -44,7 +45,7 @@ def record(
     found = ask(nodes, (lambda client: client.proved(table, *parts)) if prove else plain)
     if found is None:
         raise CliError(f"there is no {title} on this chain{' (proven)' if prove else ''}")
-    show_struct(title + (" (proven against a block header)" if prove else ""), found, as_json=as_json)
+    show_struct(title + (PROVEN if prove else ""), found, as_json=as_json)
 
 
 def show_struct(title: str, struct: Any, *, as_json: bool) -> None:
@@ -97,12 +98,15 @@ def transaction(tx_hash: HashArgument, node: NodeOption = None, as_json: JsonOpt
 def account(
     address: AddressArgument, prove: ProveOption = False, node: NodeOption = None, as_json: JsonOption = False
 ) -> None:
-    """Balance (10^-6 token) and nonce; an account never used is empty."""
+    """Balance in tokens (in JSON: 10^-6 token) and nonce; an account never used is empty."""
     from abci_app.records import Account
     from abci_app.tables import ACCOUNTS
+    from primitives.amounts import format_tokens
 
-    found = ask(node, lambda client: client.proved(ACCOUNTS, address) if prove else client.account(address))
-    show_struct("account" + (" (proven)" if prove else ""), found or Account(), as_json=as_json)
+    asked = ask(node, lambda client: client.proved(ACCOUNTS, address) if prove else client.account(address))
+    found = asked or Account()
+    rows = [("balance", f"{format_tokens(found.balance)} tokens"), ("nonce", found.nonce)]
+    show(found, as_json=as_json, table=lambda: print_fields("account" + (PROVEN if prove else ""), rows))
 
 
 @app.command()
@@ -160,7 +164,13 @@ def settlements(
         return
     if prove:
         raise CliError("with --prove name the round too")
-    found = ask(node, lambda client: client.every(lambda cursor: client.settlements(job_id, cursor)))
+
+    async def question(client: "Client") -> "tuple[Job | None, list[Settlement]]":
+        return await client.job(job_id), await client.every(lambda cursor: client.settlements(job_id, cursor))
+
+    job, found = ask(node, question)
+    if job is None:
+        raise CliError(f"there is no job {job_id} on this chain; outerstep job list shows those there are")
     columns = ["round", "height", "state root", "paid workers", "paid"]
     rows = [
         (

@@ -122,6 +122,21 @@ async def test_a_restarted_worker_trains_on_bit_for_bit_as_if_it_had_not_stopped
     assert network.chain.job(second).state_root == undisturbed
 
 
+async def test_a_worker_started_again_after_the_end_still_says_what_it_earned(
+    network: MemoryNetwork, tmp_path: Path
+) -> None:
+    job_id = await open_tiny_job(network)
+    async with (
+        running(network, "w0", tmp_path / "w0", job_id) as a,
+        running(network, "w1", tmp_path / "w1", job_id) as b,
+    ):
+        await ends(a.task, b.task)
+    async with running(network, "w0", tmp_path / "w0", job_id) as again:
+        await ends(again.task)
+    status = json.loads((tmp_path / "w0" / "status.json").read_bytes())
+    assert (status["state"], status["settled_rounds"], status["earned"]) == ("done", 2, 100_000_000)
+
+
 async def test_a_worker_that_was_away_recomputes_the_rounds_it_missed(network: MemoryNetwork, tmp_path: Path) -> None:
     job_id = await open_tiny_job(network, num_rounds=3)
     async with (

@@ -35,6 +35,7 @@ def one_line(result: Result) -> str:
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_group_explains_itself(group: str) -> None:
     assert outerstep(group, "--help").exit_code == 0
+    assert outerstep(group, "-h").exit_code == 0
 
 
 def test_help_names_every_group() -> None:
@@ -169,10 +170,14 @@ def test_nodes_make_a_genesis_together_and_join_it(tmp_path: Path) -> None:
         identities[-1].write_text(result.stdout)
     genesis = tmp_path / "genesis.json"
     operators = [json.loads(identity.read_bytes())["operator"] for identity in identities]
-    make = ("node", "genesis", "--out", genesis, "--chain-id", "two", "--account", f"{ADDRESS}=1000", *identities)
+    make = ["node", "genesis", "--out", str(genesis), "--chain-id", "two", "--account", f"{ADDRESS}=1000"]
+    make += map(str, identities)
     made = outerstep(*make, "--json")
     assert made.exit_code == 0, made.output
     assert json.loads(made.stdout) == {"file": str(genesis), "chain_id": "two", "validators": operators}
+    before = genesis.read_bytes()
+    assert "never overwritten" in one_line(outerstep(*make))
+    assert genesis.read_bytes() == before
     (tmp_path / "none.json").write_text("[]")
     assert outerstep("node", "join", "--home", tmp_path / "n0", genesis, tmp_path / "none.json").exit_code == 1
     assert not list((tmp_path / "n0").rglob("genesis.json")), "a join that fails leaves nothing behind"

@@ -114,6 +114,7 @@ async def test_a_blob_that_nobody_published_is_named(served: Served, tmp_path: P
         (["storage", "info", "7"], "no deal for 7"),
         (["storage", "download", "ab" * 32, "--out", "x"], "no deal for abab"),
         (["query", "job", "7"], "no job 7"),
+        (["query", "settlements", "7"], "no job 7"),
         (["query", "block", "7000"], "no block 7000"),
         (["query", "block", HUGE], "height"),
         (["query", "deal", HUGE], "deal_id"),
@@ -132,6 +133,7 @@ async def test_a_blob_that_nobody_published_is_named(served: Served, tmp_path: P
         (["job", "create", "--text", "text", "--scorer", "me"], "scorers"),
         (["job", "create", "--text", "text", "--train-blocks", "5000"], "unbonding_blocks"),
         (["job", "create", "--text", "text", "--set", "width=--5"], "width is '--5'"),
+        (["job", "create", "--text", "text", "--set", "widht=5"], "training.widht is not a setting"),
         (["job", "create", "--text", "text", "--set", f"width={'9' * 5000}"], "width is"),
     ],
 )

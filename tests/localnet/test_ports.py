@@ -15,9 +15,7 @@ def test_ports_of_a_node_follow_the_documented_plan() -> None:
 def test_a_taken_port_is_named_with_what_to_do() -> None:
     with claim(None, 2) as base:
         pass
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", base + 12))
-        other.listen()
+    with socket.create_server(("127.0.0.1", base + 12)):
         assert taken_ports(base, 2) == [base + 12]
         with pytest.raises(PortError, match=rf"port {base + 12} is in use.*--base-port auto"), claim(base, 2):
             pytest.fail("the range was given out")

@@ -1,12 +1,12 @@
 """HOME/localnet.json: what a local network consists of, so that other commands find it."""
 
-import os
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from localnet.processes import ProcessName
+from node.files import write_atomically
 
 STATE_FILE: Final = "localnet.json"
 
@@ -48,9 +48,7 @@ class NetworkState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def save_state(home: Path, state: NetworkState) -> None:
     """Write the state file whole or not at all."""
-    temporary = home / f".{STATE_FILE}.{os.getpid()}"
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n")
-    temporary.replace(home / STATE_FILE)
+    write_atomically(home / STATE_FILE, msgspec.json.format(msgspec.json.encode(state), indent=2) + b"\n")
 
 
 def load_state(home: Path) -> NetworkState:
@@ -64,7 +62,3 @@ def load_state(home: Path) -> NetworkState:
         ) from error
     except (OSError, msgspec.MsgspecError) as error:
         raise StateError(f"{path} cannot be read: {error}; remove it once nothing runs any more") from error
-
-
-def remove_state(home: Path) -> None:
-    (home / STATE_FILE).unlink(missing_ok=True)

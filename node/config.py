@@ -4,7 +4,6 @@ What all nodes must agree on stands in genesis (abci_app.params), never here.
 """
 
 import json
-import os
 import re
 import tomllib
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from node.errors import SetupError
+from node.files import write_atomically
 
 CONFIG_NAME: Final = "config.toml"
 DEFAULT_BASE_PORT: Final = 26600
@@ -187,10 +187,8 @@ def save_config(home: Path, config: NodeConfig) -> None:
     Raises: ConfigError.
     """
     path = home / CONFIG_NAME
-    temporary = path.with_suffix(".new")
     try:
-        temporary.write_text(render_config(config))
-        os.replace(temporary, path)
+        write_atomically(path, render_config(config).encode())
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from error
 

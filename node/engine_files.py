@@ -5,7 +5,6 @@ Every setting that differs from CometBFT's own default stands here with its reas
 
 import base64
 import json
-import os
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from abci_app.transactions import MAX_TX_BYTES, possession_digest
 from node.config import ConfigError, NodeConfig
 from node.errors import SetupError
+from node.files import write_atomically
 from node.keys import write_private
 from primitives.hashing import sha256
 
@@ -83,10 +83,8 @@ def write_engine_config(home: Path, config: NodeConfig) -> None:
     Raises: ConfigError.
     """
     path = home / ENGINE_FOLDER / "config/config.toml"
-    temporary = path.with_suffix(".new")
     try:
-        temporary.write_text(engine_config(home, config))
-        os.replace(temporary, path)
+        write_atomically(path, engine_config(home, config).encode())
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from error
 

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from abci_app.params import (
 )
 from node.engine_files import GENESIS_NAME, consensus_address
 from node.errors import SetupError
+from node.files import write_atomically
 from node.init import NodeIdentity
 from primitives.amounts import MICRO_PER_TOKEN
 from primitives.keys import format_address
@@ -109,9 +109,7 @@ def install_genesis(home: Path, document: bytes) -> None:
             if path.read_bytes() == document:
                 return
             raise SetupError(f"{path} holds another genesis; a node belongs to one network for good")
-        temporary = path.with_suffix(".new")
-        temporary.write_bytes(document)
-        os.replace(temporary, path)
+        write_atomically(path, document)
     except OSError as error:
         raise SetupError(f"cannot write {path}: {error.strerror}") from error
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from abci_app.transactions import update_commitment
-from node.worker_home import write_atomically
+from node.files import write_atomically
 from primitives.blobs import BlobHeader
 from primitives.encoding import EncodingError, decode, encode
 

@@ -16,9 +16,10 @@ from abci_app.messages import DeleteDeal
 from abci_app.records import Deal, Settlement
 from node.client import Client
 from node.errors import NodeError
+from node.files import write_atomically
 from node.participant import checkpoint_series
 from node.storing import store_file
-from node.worker_home import DaemonHome, write_atomically
+from node.worker_home import DaemonHome
 from node.worker_options import WorkerOptions
 from primitives.deals import Tier
 from storage.errors import StorageError

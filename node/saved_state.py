@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from node.worker_home import sync_folder, write_atomically
+from node.files import sync_folder, write_atomically
 from training import SharedState
 from training.errors import TrainingError
 

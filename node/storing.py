@@ -20,8 +20,8 @@ from abci_app.transactions import tx_hash
 from node.client import Client
 from node.deal_terms import deal_terms
 from node.errors import NOT_INCLUDED, NodeError, NonceUsed, TransactionFailed
+from node.files import write_atomically
 from node.sending import SignedTransaction, TxResult
-from node.worker_home import write_atomically
 from primitives.deals import Tier
 from primitives.encoding import encode
 from primitives.hashing import tagged_hash

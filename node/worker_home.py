@@ -13,13 +13,14 @@ HOME/worker.log    structured log, one JSON object a line
 import fcntl
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 import msgspec
+
+from node.files import write_atomically
 
 
 class DaemonError(Exception):
@@ -122,33 +123,3 @@ class DaemonHome:
     def write_status(self, fields: Mapping[str, Any]) -> None:
         """Replace status.json, atomically and without syncing (it is for display only)."""
         write_atomically(self.path / "status.json", json.dumps(fields).encode() + b"\n", sync=False)
-
-
-def write_atomically(path: Path, data: bytes, *, mode: int = 0o644, sync: bool = True) -> None:
-    """Put `data` under `path` so that a reader, also after a crash, finds the old bytes or all the new ones.
-
-    Raises: OSError when the folder cannot be written; nothing is left behind then.
-    """
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fchmod(file.fileno(), mode)
-            if sync:
-                os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-    if sync:
-        sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Make renames inside `path` durable."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -5,6 +5,8 @@ from typing import Final
 
 import msgspec
 
+from node.files import write_atomically
+
 MIN_COMPRESSION: Final = 20
 """Payloads should be at least this many times smaller than the same values in fp32."""
 MAX_WALL_S: Final = 600.0
@@ -115,6 +117,4 @@ def find_problems(report: DemoReport) -> tuple[str, ...]:
 def write_report(report: DemoReport, path: Path) -> None:
     """Write demo.json, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
-    temporary.replace(path)
+    write_atomically(path, msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")

@@ -67,8 +67,8 @@ def get(
 ) -> None:
     """Fetch a blob's rows, check and decode them, and write the bytes to FILE."""
     from da_layer.client import retrieve
+    from node.files import write_atomically
     from node.row_holders import row_holders
-    from node.worker_home import write_atomically
 
     async def work() -> dict[str, object]:
         async with open_client(node) as client:

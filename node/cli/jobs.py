@@ -177,7 +177,7 @@ def _settings(pairs: list[str]) -> dict[str, int | str]:
 
 def _standard_text(folder: Path) -> Path:
     """The source text of the standard library, as a file."""
-    from node.worker_home import write_atomically
+    from node.files import write_atomically
     from training import standard_library_text
 
     folder.mkdir(parents=True, exist_ok=True)

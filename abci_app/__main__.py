@@ -7,6 +7,7 @@ start (the reason is on stderr).
 import argparse
 import asyncio
 import logging
+import os
 import signal
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import structlog
 import uvloop
 
 from abci_app.application import Application, CallOrderError
+from abci_app.failpoints import VARIABLE, UnknownFailPoint, arm
 from abci_app.params import GenesisError
 from abci_app.server.server import AbciServer, SocketUnavailable
 from abci_app.store import Store, StoreError
@@ -36,11 +38,12 @@ def main(arguments: list[str] | None = None) -> int:
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
     )
     try:
+        arm(os.environ.get(VARIABLE))
         with Store(options.data) as store:
             if options.check:
                 print(f"checked {store.check_integrity()} keys", file=sys.stderr)
             return uvloop.run(_serve(store, options.socket))
-    except (StoreError, SocketUnavailable) as error:
+    except (StoreError, SocketUnavailable, UnknownFailPoint) as error:
         print(f"abci_app: {error}", file=sys.stderr)
         return 2
 

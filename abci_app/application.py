@@ -11,6 +11,7 @@ import structlog
 from abci_app import execution
 from abci_app.block import BlockContext, Event, Evidence, Receipt
 from abci_app.chain import CHAIN, Chain
+from abci_app.failpoints import reach
 from abci_app.params import STAKE_PER_POWER, Genesis, GenesisError, parse_genesis
 from abci_app.proposals import choose_transactions, find_fault
 from abci_app.queries import answer_query
@@ -99,6 +100,7 @@ class Application:
                 f"CometBFT starts the chain anew, but the application's data stands at height "
                 f"{self._store.committed.height}: reset both or neither"
             )
+        reach("init_chain.begin")
         genesis = parse_genesis(request.app_state_bytes)
         _check_validators(genesis, request.validators)
         max_bytes = request.consensus_params.block.max_bytes
@@ -110,6 +112,7 @@ class Application:
         self._initial_height = max(1, request.initial_height)
         app_hash = self._store.prepare(self._initial_height, branch.writes).app_hash
         _log.info("genesis", chain_id=chain.chain_id, validators=len(genesis.validators), app_hash=app_hash.hex())
+        reach("init_chain.end")
         return pb.ResponseInitChain(app_hash=app_hash)
 
     def prepare_proposal(self, request: pb.RequestPrepareProposal) -> pb.ResponsePrepareProposal:
@@ -144,6 +147,7 @@ class Application:
         """
         if request.height != self._next_height():
             raise CallOrderError(f"block {request.height} was decided; the application needs {self._next_height()}")
+        reach("finalize_block.begin")
         block = BlockContext(
             chain_id=self._started().chain_id,
             height=request.height,
@@ -154,9 +158,11 @@ class Application:
         begin_events = execution.begin_block(branch, block, _evidence(request.misbehavior))
         results = [_tx_result(self._execute(branch, tx, block)) for tx in request.txs]
         end = execution.end_block(branch, block)
+        reach("finalize_block.executed")
         writes = {**self._genesis.writes, **branch.writes} if self._genesis else branch.writes
         self._prepared = self._store.prepare(request.height, writes)
-        return pb.ResponseFinalizeBlock(
+        reach("finalize_block.prepared")
+        response = pb.ResponseFinalizeBlock(
             events=_events([*begin_events, *end.events]),
             tx_results=results,
             validator_updates=[
@@ -165,14 +171,19 @@ class Application:
             ],
             app_hash=self._prepared.app_hash,
         )
+        reach("finalize_block.end")
+        return response
 
     def commit(self, request: pb.RequestCommit) -> pb.ResponseCommit:
         """Write the finalized block. Keeps all blocks in CometBFT (retain_height 0), so that others can replay."""
         if self._prepared is None:
             raise CallOrderError("Commit without a finalized block")
+        reach("commit.begin")
         self._store.commit(self._prepared)
+        reach("commit.written")
         self._prepared = self._genesis = None
         self._waiting.next_block()
+        reach("commit.end")
         return pb.ResponseCommit(retain_height=0)
 
     # --- snapshot connection: none are taken yet ----------------------------------------------------------------

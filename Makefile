@@ -10,7 +10,7 @@ endif
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: help setup demo test check format up clean distclean
+.PHONY: help setup demo test fuzz check format up clean distclean
 
 help: ## List these targets
 	@echo "make <target>:"
@@ -27,6 +27,10 @@ demo: setup ## Four nodes, four workers, one paid training job on real text; wri
 
 test: setup ## Run all tests (ARGS="tests/storage -k resume" for some of them)
 	@$(BIN)/pytest $(ARGS)
+
+fuzz: setup ## Fuzz the application under coverage guidance, about 5 minutes; writes build/fuzz.json (ARGS="--seconds 600")
+	@$(BIN)/python -c 'import atheris, coverage' 2>/dev/null || $(BIN)/uv pip install -q -p $(BIN)/python -c constraints.txt atheris coverage
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 check: setup ## Format, lint, types, import rules, and that docs/protocol.md is true to the code
 	@echo "== format"; $(BIN)/ruff format --check .

@@ -23,14 +23,25 @@ from localnet.health import NodeHealth, look_at_all, wait_healthy
 from localnet.homes import HomesError, create_homes, existing_network
 from localnet.logs import last_lines, log_files
 from localnet.ports import claim
-from localnet.processes import ProcessName, descendants, kill, kill_tree, spawn, stop_trees, uninterrupted
+from localnet.processes import (
+    ProcessName,
+    descendants,
+    kill,
+    kill_tree,
+    pause,
+    resume,
+    spawn,
+    stop_trees,
+    uninterrupted,
+)
 from localnet.state import NetworkState, NodeState, StateError, save_state
 from node.client import Client
 from node.keys import load_key
+from node.reset import reset_chain
 from primitives.keys import PrivateKey
 
 NodeProcess = Literal["app", "engine", "services", "node"]
-"""What can be killed: one of the three processes of a node, or the whole node with its supervisor."""
+"""What can be killed or paused: one of the three processes of a node, or the whole node with its supervisor."""
 COMMAND_OF: Final[dict[str, str]] = {"app": "abci_app", "engine": "cometbft", "services": "node.services"}
 START_TIMEOUT_S: Final = 90.0
 FIRST_HEIGHT: Final = 2
@@ -89,6 +100,8 @@ class Localnet:
     def stop(self) -> None:
         """Stop every process of every node; harmless when nothing runs."""
         with uninterrupted():
+            for index in self._supervisors:
+                self.resume(index, "node")
             stop_trees(list(self._supervisors.values()))
             self._supervisors.clear()
             if self._state is not None:
@@ -124,9 +137,18 @@ class Localnet:
             kill_tree(supervisor)
             del self._supervisors[index]
             return
-        for child in descendants(supervisor):
-            if _runs(child, COMMAND_OF[process]):
-                kill(child)
+        for child in self._find(index, process):
+            kill(child)
+
+    def pause(self, index: int, process: NodeProcess) -> None:
+        """SIGSTOP one process of a node, or all of them; harmless when it is not running."""
+        for found in self._find(index, process):
+            pause(found)
+
+    def resume(self, index: int, process: NodeProcess) -> None:
+        """SIGCONT what `pause` stopped; harmless when it is not running, or not paused."""
+        for found in self._find(index, process):
+            resume(found)
 
     async def stop_node(self, index: int) -> None:
         """Stop a node in order (SIGTERM to its supervisor)."""
@@ -135,13 +157,30 @@ class Localnet:
             stop_trees([supervisor])
             self._save(ready=True)
 
+    async def wipe_node(self, index: int) -> None:
+        """Stop a node and remove its copy of the chain, as `outerstep node reset` does: keys, signing state, rows and
+        files stay.
+
+        Raises: node.errors.SetupError when something cannot be removed.
+        """
+        await self.stop_node(index)
+        reset_chain(Path(self.nodes[index].home))
+
     async def start_node(self, index: int, *, wait: bool = True) -> None:
-        """Start a stopped or killed node; with `wait` until it is healthy. Nothing when it runs already."""
+        """Start a node that was stopped or killed or has ended; with `wait` until it is healthy. Nothing when it runs
+        already."""
+        if not self.is_running(index):
+            self._supervisors.pop(index, None)
         if index not in self._supervisors:
             self._spawn(index)
             self._save(ready=True)
         if wait:
             await wait_healthy([self.nodes[index]], height=1, timeout_s=self._start_timeout_s, check=self.check_alive)
+
+    def is_running(self, index: int) -> bool:
+        """Whether the node's supervisor lives; one that gave up does not."""
+        supervisor = self._supervisors.get(index)
+        return supervisor is not None and supervisor.poll() is None
 
     async def wait_for_height(
         self, height: int, *, nodes: Sequence[int] | None = None, timeout_s: float = 60.0
@@ -178,6 +217,14 @@ class Localnet:
                 "with the same numbers, give another --home, or remove the folder"
             )
         return known.base_port
+
+    def _find(self, index: int, process: NodeProcess) -> list[psutil.Process]:
+        """The living processes that `process` means, the supervisor first."""
+        supervisor = self._supervisors.get(index)
+        if supervisor is None:
+            return []
+        below = descendants(supervisor)
+        return [supervisor, *below] if process == "node" else [c for c in below if _runs(c, COMMAND_OF[process])]
 
     def _spawn(self, index: int) -> None:
         node = self.nodes[index]

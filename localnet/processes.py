@@ -91,6 +91,18 @@ def kill(process: psutil.Process) -> None:
         process.kill()
 
 
+def pause(process: psutil.Process) -> None:
+    """SIGSTOP; nothing when it is gone already."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.suspend()
+
+
+def resume(process: psutil.Process) -> None:
+    """SIGCONT; nothing when it is gone already, or runs."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.resume()
+
+
 def stop_trees(processes: Sequence[psutil.Process], *, grace_s: float = 15.0) -> None:
     """Ask all of them to end (SIGTERM), wait, then kill what is left of them and of all that was below them."""
     below = [child for process in processes for child in descendants(process)]

@@ -10,7 +10,7 @@ import aiohttp
 import msgspec
 
 from abci_app import tables
-from abci_app.records import Counters
+from abci_app.records import Account, Counters
 from abci_app.state import MemoryState
 from localnet.state import NodeState
 from primitives.encoding import decode, encode
@@ -79,6 +79,17 @@ async def count_supply(node: NodeState) -> SupplyCount:
             if len(heights) == 1:
                 return _add_up(state, heights.pop())
     raise AuditFailed(f"{node.name}: blocks came faster than its state could be read, {MAX_TRIES} times")
+
+
+async def read_accounts(node: NodeState) -> dict[bytes, Account]:
+    """All accounts of a node's committed state by address; blocks that come meanwhile may change what is read later.
+
+    Raises: AuditFailed.
+    """
+    state = MemoryState()
+    async with aiohttp.ClientSession() as session:
+        await _read_table(session, node, tables.ACCOUNTS.prefix, state)
+    return {key[len(tables.ACCOUNTS.prefix) :]: account for key, account in tables.ACCOUNTS.iterate(state)}
 
 
 async def engine_call(

@@ -137,17 +137,17 @@ class Localnet:
             kill_tree(supervisor)
             del self._supervisors[index]
             return
-        for child in self._find(index, process):
+        for child in self.processes(index, process):
             kill(child)
 
     def pause(self, index: int, process: NodeProcess) -> None:
         """SIGSTOP one process of a node, or all of them; harmless when it is not running."""
-        for found in self._find(index, process):
+        for found in self.processes(index, process):
             pause(found)
 
     def resume(self, index: int, process: NodeProcess) -> None:
         """SIGCONT what `pause` stopped; harmless when it is not running, or not paused."""
-        for found in self._find(index, process):
+        for found in self.processes(index, process):
             resume(found)
 
     async def stop_node(self, index: int) -> None:
@@ -176,6 +176,14 @@ class Localnet:
             self._save(ready=True)
         if wait:
             await wait_healthy([self.nodes[index]], height=1, timeout_s=self._start_timeout_s, check=self.check_alive)
+
+    def processes(self, index: int, process: NodeProcess) -> list[psutil.Process]:
+        """The living processes that `process` means, the supervisor first."""
+        supervisor = self._supervisors.get(index)
+        if supervisor is None:
+            return []
+        below = descendants(supervisor)
+        return [supervisor, *below] if process == "node" else [c for c in below if _runs(c, COMMAND_OF[process])]
 
     def is_running(self, index: int) -> bool:
         """Whether the node's supervisor lives; one that gave up does not."""
@@ -217,14 +225,6 @@ class Localnet:
                 "with the same numbers, give another --home, or remove the folder"
             )
         return known.base_port
-
-    def _find(self, index: int, process: NodeProcess) -> list[psutil.Process]:
-        """The living processes that `process` means, the supervisor first."""
-        supervisor = self._supervisors.get(index)
-        if supervisor is None:
-            return []
-        below = descendants(supervisor)
-        return [supervisor, *below] if process == "node" else [c for c in below if _runs(c, COMMAND_OF[process])]
 
     def _spawn(self, index: int) -> None:
         node = self.nodes[index]

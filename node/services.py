@@ -27,6 +27,7 @@ from node.chain_sources import ChainDeals, ChainForBlobs
 from node.checks import check_genesis_file
 from node.config import NodeConfig, load_config, local_address, split_address
 from node.context import NodeContext
+from node.engine_proxy import EngineProxy
 from node.errors import SetupError
 from node.follower import Follower
 from node.init import SERVICE_KEY, read_identity
@@ -90,6 +91,7 @@ class Services:
         )
         application = web.Application(client_max_size=self.config.limits.body_kib * 1024)
         application.add_routes(RpcFace(self.node, metrics).routes())
+        application.add_routes(EngineProxy(self.engine, self.config.limits).routes())
         application.add_routes(self.da_routes)
         application.add_routes(storage_routes(self.storage))
         return application

@@ -15,6 +15,9 @@ from typing import BinaryIO, Final
 
 logger = logging.getLogger("outerstep.supervisor")
 
+Look = Callable[[], str | None]
+"""A quick look at something: what is wrong with it, or None."""
+
 STOP_S: Final = 15.0
 """How long a child may take to stop in order before it is killed."""
 QUICK_S: Final = 20.0
@@ -23,6 +26,8 @@ MAX_QUICK_FAILURES: Final = 5
 FIRST_BACKOFF_S: Final = 0.2
 MAX_BACKOFF_S: Final = 10.0
 POLL_S: Final = 0.05
+LOOK_S: Final = 1.0
+"""How often a running group is looked at for hindrances and failures."""
 STILL_WAITING_S: Final = 15.0
 MAX_LOG_BYTES: Final = 64 * 1024 * 1024
 PR_SET_PDEATHSIG: Final = 1
@@ -80,7 +85,10 @@ class Child:
                 start_new_session=True,
                 preexec_fn=_die_with_parent(os.getpid()),
             )
-        self.spec.pid_file.write_text(f"{self._process.pid}\n")
+        try:
+            self.spec.pid_file.write_text(f"{self._process.pid}\n")
+        except OSError as error:
+            logger.warning("%s cannot be written: %s", self.spec.pid_file, error.strerror)
         logger.info("%s started, process %d", self.spec.name, self._process.pid)
 
     def _open_log(self) -> BinaryIO:
@@ -123,11 +131,24 @@ class Child:
 class Group:
     """Children that start in order, each once the one before is healthy, and restart together when one ends."""
 
-    def __init__(self, name: str, specs: Sequence[ChildSpec]) -> None:
+    def __init__(
+        self,
+        name: str,
+        specs: Sequence[ChildSpec],
+        *,
+        hindrance: Look = lambda: None,
+        failure: Look = lambda: None,
+    ) -> None:
+        """`hindrance`: they are stopped while it has something to say, however long that is.
+
+        `failure`: they are started again when it has something to say, as if one of them had ended.
+        """
         self.name = name
         self.children = [Child(spec) for spec in specs]
         self.ready = asyncio.Event()
         """Set while all are healthy."""
+        self._hindrance = hindrance
+        self._failure = failure
 
     async def keep_running(self) -> None:
         """For ever.
@@ -136,24 +157,47 @@ class Group:
         """
         quick, backoff_s = 0, FIRST_BACKOFF_S
         while True:
+            await self._until_unhindered()
             started = time.monotonic()
-            if await self._start():
-                self.ready.set()
-                await asyncio.wait(
-                    [asyncio.ensure_future(child.wait()) for child in self.children],
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                self.ready.clear()
+            reason = await self._run_once()
             ended = {child.spec.name: child.exit_code for child in self.children if child.exit_code is not None}
-            logger.warning("%s: %s", self.name, ", ".join(f"{n} ended with code {c}" for n, c in ended.items()))
+            words = [reason] if reason else [f"{name} ended with code {code}" for name, code in ended.items()]
+            logger.warning("%s: %s", self.name, ", ".join(words))
             await self.stop()
-            lasted = time.monotonic() - started
             by_signal = any(code < 0 for code in ended.values() if code is not None)
-            quick = quick + 1 if lasted < QUICK_S and not by_signal else 0
+            is_quick = time.monotonic() - started < QUICK_S and not by_signal and self._hindrance() is None
+            quick = quick + 1 if is_quick else 0
             if quick >= MAX_QUICK_FAILURES:
                 raise self._given_up(ended)
-            backoff_s = min(backoff_s * 2, MAX_BACKOFF_S) if lasted < QUICK_S and not by_signal else FIRST_BACKOFF_S
+            backoff_s = min(backoff_s * 2, MAX_BACKOFF_S) if is_quick else FIRST_BACKOFF_S
             await asyncio.sleep(backoff_s)
+
+    async def _until_unhindered(self) -> None:
+        told = ""
+        while reason := self._hindrance():
+            if not told:
+                logger.warning("%s: waits, since %s", self.name, reason)
+            told = reason
+            await asyncio.sleep(LOOK_S)
+
+    async def _run_once(self) -> str:
+        """Start all and wait until one has ended ("") or there is a reason to stop them."""
+        try:
+            if not await self._start():
+                return ""
+        except OSError as error:
+            return f"cannot be started: {error}"
+        self.ready.set()
+        ends = [asyncio.ensure_future(child.wait()) for child in self.children]
+        try:
+            while not (await asyncio.wait(ends, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED))[0]:
+                if reason := self._hindrance() or self._failure():
+                    return reason
+            return ""
+        finally:
+            self.ready.clear()
+            for end in ends:
+                end.cancel()
 
     async def stop(self) -> None:
         """Stop the last started first."""

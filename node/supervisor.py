@@ -26,6 +26,7 @@ from node.engine_files import ENGINE_FOLDER, SOCKET_NAME, write_engine_config
 from node.errors import SetupError
 from node.init import OPERATOR_KEY, SERVICE_KEY
 from node.keys import load_key
+from node.trouble import DiskRoom, EngineHalt
 
 logger = logging.getLogger("outerstep.supervisor")
 
@@ -79,7 +80,12 @@ def prepare(home: Path, config: NodeConfig) -> list[Group]:
     write_engine_config(home, config)
     (home / SOCKET_NAME).unlink(missing_ok=True)
     logger.info("chain %s, engine %s, services at %s", chain_id, engine, config.network.public_url)
-    return [Group("chain", _chain_specs(home, config, engine)), Group("services", _service_specs(home, config))]
+    chain = _chain_specs(home, config, engine)
+    halt = EngineHalt(home / "logs/engine.log")
+    return [
+        Group("chain", chain, hindrance=DiskRoom(home), failure=halt),
+        Group("services", _service_specs(home, config)),
+    ]
 
 
 async def supervise(groups: list[Group], home: Path) -> int:

@@ -79,12 +79,14 @@ class Run:
         disk = self._small_disk(self.options.home / f"node{roles.disk_node}") if DISK_FULL in kinds else None
         if disk is None:
             kinds = tuple(kind for kind in kinds if kind != DISK_FULL)
+        keep = True
         try:
             async with net:
                 await self._disturb(net, disk, kinds)
+            keep = self.options.keep or bool(self.findings.report().problems)
         finally:
             if disk is not None:
-                disk.remove(keep=self.options.keep or self.findings.failed is not None)
+                disk.remove(keep=keep)
 
     def _possible_kinds(self) -> tuple[str, ...]:
         return tuple(kind for kind in SINGLE_KINDS if kind in self.options.kinds)

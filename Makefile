@@ -10,7 +10,7 @@ endif
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: help setup demo test fuzz check format up clean distclean
+.PHONY: help setup demo chaos test fuzz check format up clean distclean
 
 help: ## List these targets
 	@echo "make <target>:"
@@ -24,6 +24,9 @@ setup: ## Make .venv with pinned packages and fetch CometBFT; does nothing when 
 
 demo: setup ## Four nodes, four workers, one paid training job on real text; writes build/demo.json (ARGS="--keep" leaves it up)
 	@$(BIN)/python -m localnet.demo $(ARGS)
+
+chaos: setup ## Four nodes under load, broken in every way we know, about 8 minutes; writes build/chaos.json (ARGS="--seed 7")
+	@$(BIN)/python -m localnet.chaos $(ARGS)
 
 test: setup ## Run all tests (ARGS="tests/storage -k resume" for some of them)
 	@$(BIN)/pytest $(ARGS)

@@ -227,9 +227,12 @@ class Localnet:
         return known.base_port
 
     def _spawn(self, index: int) -> None:
-        node = self.nodes[index]
-        command = [sys.executable, "-m", "node.supervisor", "--home", node.home]
-        self._supervisors[index] = spawn(command, Path(node.home, "logs", "supervisor.log"))
+        log = Path(self.nodes[index].home, "logs", "supervisor.log")
+        self._supervisors[index] = spawn(self._command(index), log)
+
+    def _command(self, index: int) -> list[str]:
+        """What starts node `index`; a network whose nodes live elsewhere puts its own words in front."""
+        return [sys.executable, "-m", "node.supervisor", "--home", self.nodes[index].home]
 
     async def _wait_until_up(self) -> None:
         try:

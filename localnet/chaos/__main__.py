@@ -12,9 +12,11 @@ import aiohttp
 from rich.console import Console
 
 from localnet.audit import AuditFailed
-from localnet.chaos.disk import DiskError, isolate
+from localnet.chaos.disk import DiskError
 from localnet.chaos.faults import FaultFailed
 from localnet.chaos.findings import DEFAULT_MINUTES, REPORT_NAME, ChaosOptions
+from localnet.chaos.isolation import isolate
+from localnet.chaos.partition import PartitionFailed
 from localnet.chaos.plan import ALL_KINDS
 from localnet.chaos.report import ChaosReport
 from localnet.chaos.run import Run
@@ -32,6 +34,7 @@ EXPECTED: Final = (
     FaultFailed,
     HomesError,
     NodeError,
+    PartitionFailed,
     PortError,
     StartFailed,
     StateError,
@@ -45,9 +48,9 @@ EXPECTED: Final = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 everything held, 1 something did not, 3 held but incomplete, 130 interrupted."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    options = _parse(words, no_disk=None)
-    no_disk = isolate(words)
-    options = _parse(words, no_disk=no_disk)
+    options = _parse(words, no_namespaces=None)
+    no_namespaces = isolate(words)
+    options = _parse(words, no_namespaces=no_namespaces)
     console = Console()
     run = Run(options, console)
     signal.signal(signal.SIGTERM, _interrupt)
@@ -80,7 +83,7 @@ def _show(console: Console, options: ChaosOptions, report: ChaosReport) -> None:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _parse(arguments: Sequence[str], *, no_disk: str | None) -> ChaosOptions:
+def _parse(arguments: Sequence[str], *, no_namespaces: str | None) -> ChaosOptions:
     parser = argparse.ArgumentParser(
         prog="python -m localnet.chaos",
         description="Four nodes under load are broken in every way we know; writes build/chaos.json.",
@@ -105,7 +108,7 @@ def _parse(arguments: Sequence[str], *, no_disk: str | None) -> ChaosOptions:
         seed=chosen.seed,
         kinds=kinds,
         keep=chosen.keep,
-        no_disk=no_disk,
+        no_namespaces=no_namespaces,
     )
 
 

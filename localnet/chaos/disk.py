@@ -1,55 +1,24 @@
 """A small disk of its own for one node's home, and a balloon that fills it to the last byte.
 
-The disk is a tmpfs, mounted in a mount namespace that this process and its children share with nobody (see `isolate`):
-it goes with the last of them, whatever happens.
+The disk is a tmpfs, mounted in a mount namespace that this process and its children share with nobody (see
+`isolation`): it goes with the last of them, whatever happens.
 """
 
 import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-ISOLATED: Final = "OUTERSTEP_CHAOS_ISOLATED"
-"""Set inside the namespace, so that it is entered once."""
 BALLOON: Final = "balloon"
 DISK_MIB: Final = 512
 LARGEST_PIECE_BYTES: Final = 1 << 24
 SMALLEST_PIECE_BYTES: Final = 1 << 12
-PROBE_S: Final = 10.0
+COMMAND_S: Final = 10.0
 
 
 class DiskError(Exception):
     """The disk cannot be made or removed; the text says why."""
-
-
-def isolate(arguments: Sequence[str]) -> str | None:
-    """Go on in a mount namespace of our own: as root directly, else as root of a user namespace of our own.
-
-    Replaces this process by one that runs `python -m localnet.chaos` with the same arguments, and does not return then.
-    Returns None once inside, else why nothing can be mounted here.
-    """
-    if os.environ.get(ISOLATED):
-        return None
-    flags = ["--mount"] if os.geteuid() == 0 else ["--mount", "--user", "--map-root-user"]
-    reason = _why_not(flags)
-    if reason is not None:
-        return reason
-    command = ["unshare", *flags, "--", sys.executable, "-m", "localnet.chaos", *arguments]
-    os.execvpe("unshare", command, {**os.environ, ISOLATED: "1"})
-
-
-def _why_not(flags: Sequence[str]) -> str | None:
-    """Why a tmpfs cannot be mounted in a namespace made with `flags`; None when it can."""
-    probe = ["unshare", *flags, "--", "mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", "/mnt"]
-    try:
-        answer = subprocess.run(probe, capture_output=True, text=True, timeout=PROBE_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"a small disk cannot be made: {error}"
-    words = (answer.stderr or answer.stdout).strip()
-    return f"a small disk cannot be mounted: {words}" if answer.returncode else None
 
 
 class SmallDisk:
@@ -114,6 +83,6 @@ class SmallDisk:
 
 
 def _run(*command: str) -> None:
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_S, check=False)
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     if answer.returncode:
         raise DiskError((answer.stderr or answer.stdout).strip())

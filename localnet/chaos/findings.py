@@ -26,8 +26,18 @@ class ChaosOptions:
     kinds: tuple[str, ...] = ALL_KINDS
     keep: bool = False
     """Leave the node homes in any case, not only after a failure."""
-    no_disk: str | None = None
-    """Why there can be no small disk."""
+    no_namespaces: str | None = None
+    """Why there can be no small disk and no partition."""
+
+
+@dataclass(slots=True)
+class NetworkFindings:
+    """Of one of the two networks of a run; None and empty: not looked at."""
+
+    told: Told = field(default_factory=Told)
+    histories: list[History] = field(default_factory=list)
+    ledger: LedgerFindings | None = None
+    supply_conserved: bool | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,38 +52,39 @@ class Findings:
     state_sync_ok: bool | None = None
     partitions: dict[str, str] = field(default_factory=dict)
     partition_ok: bool | None = None
-    told: Told = field(default_factory=Told)
-    histories: list[History] = field(default_factory=list)
-    ledger: LedgerFindings | None = None
-    supply_conserved: bool | None = None
+    networks: list[NetworkFindings] = field(default_factory=list)
     failed: str | None = None
     """Why the run ended early."""
 
     def report(self) -> ChaosReport:
         """As things stand, judged."""
         kinds = [record.kind for record in self.faults] + list(self.partitions)
-        ledger = self.ledger
+        nets = self.networks
+        ledgers = [net.ledger for net in nets if net.ledger is not None]
+        seen = bool(nets) and len(ledgers) == len(nets)
         draft = ChaosReport(
             verdict="incomplete",
             problems=(),
             faults=len(kinds),
             kinds=tuple(sorted(set(kinds))),
-            app_hash_mismatches=len(differing(self.histories)) if self.histories else None,
-            lost_txs=len(ledger.lost) if ledger else None,
-            double_executions=len(ledger.executed_twice | ledger.wrong_accounts) if ledger else None,
+            app_hash_mismatches=sum(len(differing(net.histories)) for net in nets) if seen else None,
+            lost_txs=sum(len(ledger.lost) for ledger in ledgers) if seen else None,
+            double_executions=(
+                sum(len(ledger.executed_twice | ledger.wrong_accounts) for ledger in ledgers) if seen else None
+            ),
             longest_stall_s=round(self.longest_stall_s, 2),
             state_sync_ok=self.state_sync_ok,
             partition_ok=self.partition_ok,
             failed=self.failed,
             skipped=self.skipped,
             kind_counts={kind: kinds.count(kind) for kind in sorted(set(kinds))},
-            false_refusals=len(ledger.falsely_refused) if ledger else None,
-            supply_conserved=self.supply_conserved,
-            longest_header_gap_s=round(longest_gap_s(self.histories[0]), 2) if self.histories else None,
-            heights=len(self.histories[0]) if self.histories else 0,
-            txs_sent=len(self.told.sent),
-            txs_acknowledged=len(self.told.acknowledged),
-            txs_in_blocks=ledger.executed if ledger else None,
+            false_refusals=sum(len(ledger.falsely_refused) for ledger in ledgers) if seen else None,
+            supply_conserved=all(net.supply_conserved for net in nets) if seen else None,
+            longest_header_gap_s=round(longest_gap_s(nets[0].histories[0]), 2) if seen else None,
+            heights=sum(len(net.histories[0]) for net in nets) if seen else 0,
+            txs_sent=sum(len(net.told.sent) for net in nets),
+            txs_acknowledged=sum(len(net.told.acknowledged) for net in nets),
+            txs_in_blocks=sum(ledger.executed for ledger in ledgers) if seen else None,
             seed=self.options.seed,
             started=self.started.isoformat(timespec="seconds"),
             duration_s=round((datetime.now(UTC) - self.started).total_seconds(), 1),

@@ -2,22 +2,23 @@
 
 import asyncio
 import contextlib
+import random
 import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
 
-from localnet.audit import count_supply, read_accounts
+from localnet.chaos.audit import audit_network
 from localnet.chaos.disk import DiskError, SmallDisk
 from localnet.chaos.faults import INJECTIONS, Scene, inject
-from localnet.chaos.findings import NODES, ChaosOptions, Findings
-from localnet.chaos.history import differing, genesis_accounts, read_history
-from localnet.chaos.ledger import audit_ledger
+from localnet.chaos.findings import NODES, ChaosOptions, Findings, NetworkFindings
+from localnet.chaos.history import differing
 from localnet.chaos.load import Load
-from localnet.chaos.plan import DISK_FULL, SINGLE_KINDS, choose_roles, make_plan
+from localnet.chaos.partition import NamespaceNet, PartitionFailed, cut_and_heal, lay_out, make_network
+from localnet.chaos.plan import DISK_FULL, PARTITION_KINDS, SINGLE_KINDS, choose_roles, make_plan
 from localnet.chaos.report import INTERRUPTED, write_report
 from localnet.chaos.watch import Watch
 from localnet.homes import HomesError, create_homes, existing_network
@@ -28,10 +29,12 @@ from localnet.state import save_state
 PAYERS: Final = 6
 AUDIT_S: Final = 60.0
 """Kept free at the end for the audit."""
+PARTITION_S: Final = 100.0
+"""Kept free for the second network."""
 LAST_FAULT_S: Final = 600.0
 """No fault begins later than this, so that the run ends within a quarter of an hour."""
-EQUAL_S: Final = 60.0
-"""How long all nodes may take to reach one height at the end."""
+SMALLER_PART: Final = {"partition_3_1": 1, "partition_2_2": 2}
+"""How many nodes are cut off."""
 
 
 class Run:
@@ -58,9 +61,10 @@ class Run:
         """
         try:
             _clear(self.options.home)
-            kinds = self._possible_kinds()
-            if kinds:
+            if kinds := self._possible_kinds(SINGLE_KINDS):
                 await self._one_at_a_time(kinds)
+            if kinds := self._possible_kinds(PARTITION_KINDS):
+                await self._cut_apart(kinds)
         except (asyncio.CancelledError, KeyboardInterrupt):
             self.findings.failed = INTERRUPTED
             raise
@@ -76,8 +80,8 @@ class Run:
     # --- one node at a time ---------------------------------------------------------------------------------------
     async def _one_at_a_time(self, kinds: tuple[str, ...]) -> None:
         roles = choose_roles(self.options.seed, NODES)
-        net = Localnet(_make_network(self.options.home), nodes=NODES, say=self.say)
-        disk = self._small_disk(self.options.home / f"node{roles.disk_node}") if DISK_FULL in kinds else None
+        net = Localnet(_make_network(self.options.home / "net"), nodes=NODES, say=self.say)
+        disk = self._small_disk(net.home / f"node{roles.disk_node}") if DISK_FULL in kinds else None
         if disk is None:
             kinds = tuple(kind for kind in kinds if kind != DISK_FULL)
         if not kinds:
@@ -91,17 +95,17 @@ class Run:
             if disk is not None:
                 disk.remove(keep=keep)
 
-    def _possible_kinds(self) -> tuple[str, ...]:
-        """Those asked for that one network can be disturbed with; the others are noted as skipped."""
-        for kind in self.options.kinds:
-            if kind not in INJECTIONS:
-                self.findings.skipped[kind] = "this version cannot inject it yet"
-        return tuple(kind for kind in SINGLE_KINDS if kind in self.options.kinds and kind in INJECTIONS)
+    def _possible_kinds(self, group: Sequence[str]) -> tuple[str, ...]:
+        """Those of `group` that were asked for and can be injected; the others asked for are noted as skipped."""
+        asked = tuple(kind for kind in group if kind in self.options.kinds)
+        possible = tuple(kind for kind in asked if kind in INJECTIONS or kind in SMALLER_PART)
+        self.findings.skipped |= dict.fromkeys(set(asked) - set(possible), "this version cannot inject it yet")
+        return possible
 
     def _small_disk(self, folder: Path) -> SmallDisk | None:
         """None, with the reason in the findings, when there can be none here."""
-        if self.options.no_disk is not None:
-            self.findings.skipped[DISK_FULL] = self.options.no_disk
+        if self.options.no_namespaces is not None:
+            self.findings.skipped[DISK_FULL] = self.options.no_namespaces
             return None
         try:
             return SmallDisk(folder)
@@ -110,23 +114,21 @@ class Run:
             return None
 
     async def _disturb(self, net: Localnet, disk: SmallDisk | None, kinds: tuple[str, ...]) -> None:
-        watch = Watch(NODES)
+        watch, found = Watch(NODES), NetworkFindings()
+        self.findings.networks.append(found)
         scene = Scene(net=net, watch=watch, disk=disk, began_s=self._began_s)
-        async with (
-            _watching(watch, net),
-            Load(net, self.options.home / "load.jsonl", seed=self.options.seed, payers=PAYERS) as load,
-        ):
-            self.findings.told = load.journal.told
+        async with _watching(watch, net), self._loaded(net, found) as load:
             try:
                 await self._inject_all(scene, load, kinds)
                 self.say("the load finishes its last payments")
                 await load.stop()
             finally:
                 self.findings.longest_stall_s = watch.longest_stall_s
-        await self._audit(net)
+        await audit_network(net, found, self.say)
 
     async def _inject_all(self, scene: Scene, load: Load, kinds: tuple[str, ...]) -> None:
-        enough_s = min(self.options.minutes * 60 - AUDIT_S, LAST_FAULT_S)
+        reserved_s = AUDIT_S + (PARTITION_S if set(PARTITION_KINDS) & set(self.options.kinds) else 0.0)
+        enough_s = min(self.options.minutes * 60 - reserved_s, LAST_FAULT_S)
         missing = set(kinds)
         for fault in make_plan(kinds, self.options.seed, NODES):
             if self.seconds > (LAST_FAULT_S if missing else enough_s):
@@ -138,27 +140,45 @@ class Run:
             missing.discard(fault.kind)
             self.findings.faults.append(record)
             self.findings.longest_stall_s = scene.watch.longest_stall_s
-            told = self.findings.told
+            told = load.journal.told
             self.say(
                 f"  well again after {record.lasted_s:.1f} s: {record.note} (fault {len(self.findings.faults)}, "
                 f"{len(told.acknowledged)} payments committed, longest stall {scene.watch.longest_stall_s:.1f} s)"
             )
         self.findings.skipped |= dict.fromkeys(missing, "no time was left for it")
 
-    # --- what came of it ------------------------------------------------------------------------------------------
-    async def _audit(self, net: Localnet) -> None:
-        """Compare all nodes with one another and with what the senders were told."""
-        height = max(health.height for health in await net.health())
-        await net.wait_for_height(height + 1, nodes=range(NODES), timeout_s=EQUAL_S)
-        self.say(f"reading {height} blocks from each of {NODES} nodes")
-        histories = [await read_history(node, height) for node in net.nodes]
-        self.findings.histories = list(histories)
-        for different in differing(histories)[:20]:
-            self.say(f"  height {different}: {[history.get(different) for history in histories]}")
-        accounts = [await read_accounts(node) for node in net.nodes]
-        self.findings.ledger = audit_ledger(self.findings.told, histories, genesis_accounts(net.nodes[0]), accounts)
-        counts = [await count_supply(node) for node in net.nodes]
-        self.findings.supply_conserved = all(count.conserved for count in counts)
+    # --- parts of a network cut apart -----------------------------------------------------------------------------
+    async def _cut_apart(self, kinds: tuple[str, ...]) -> None:
+        """Every cut once, in a network of its own; what goes wrong with a cut ends the run."""
+        if self.options.no_namespaces is not None:
+            self.findings.skipped |= dict.fromkeys(kinds, self.options.no_namespaces)
+            return
+        try:
+            await asyncio.to_thread(lay_out, NODES)
+        except PartitionFailed as error:
+            self.findings.skipped |= dict.fromkeys(kinds, f"no network of namespaces: {error}")
+            return
+        chance, found = random.Random(f"partition/{self.options.seed}"), NetworkFindings()
+        self.findings.networks.append(found)
+        self.findings.partition_ok = False
+        net = NamespaceNet(make_network(self.options.home / "cut", NODES), nodes=NODES, say=self.say)
+        async with net:
+            async with self._loaded(net, found) as load:
+                for kind in kinds:
+                    smaller = sorted(chance.sample(range(NODES), SMALLER_PART[kind]))
+                    self.say(f"{kind}: nodes {smaller} are cut off …")
+                    self.findings.partitions[kind] = await cut_and_heal(net, smaller)
+                    self.say(f"  together again: {self.findings.partitions[kind]}")
+                await load.stop()
+            await audit_network(net, found, self.say)
+        self.findings.partition_ok = not differing(found.histories)
+
+    @contextlib.asynccontextmanager
+    async def _loaded(self, net: Localnet, found: NetworkFindings) -> AsyncIterator[Load]:
+        """Payers at work on `net`, what they are told in `found`."""
+        async with Load(net, net.home / "load.jsonl", seed=self.options.seed, payers=PAYERS) as load:
+            found.told = load.journal.told
+            yield load
 
 
 def _clear(home: Path) -> None:
@@ -166,11 +186,12 @@ def _clear(home: Path) -> None:
 
     Raises: HomesError.
     """
-    earlier = existing_network(home)
-    if earlier is not None and earlier.owner.find() is not None:
-        raise HomesError(
-            f"a network is running in {home} (process {earlier.owner.pid}); stop it, or use another --home"
-        )
+    for network in (home / "net", home / "cut"):
+        earlier = existing_network(network)
+        if earlier is not None and earlier.owner.find() is not None:
+            raise HomesError(
+                f"a chaos run is using {home} (process {earlier.owner.pid}); stop it, or use another --home"
+            )
     if home.exists():
         shutil.rmtree(home)
     home.mkdir(parents=True)

@@ -1,7 +1,8 @@
 """The load: accounts that pay one after the other through whichever node answers, and write down what they are told.
 
-Each payment goes to an account of its own, so that it can be found in the chain and counted there. A payment that has
-been signed is never signed anew here: on silence the very same bytes go to the next node.
+Each payment goes to an account of its own, so that it can be found in the chain and counted there. One account puts
+money aside in a storage deal with every payment; nobody activates it, so that it comes back later. A payment that was
+signed is never signed anew here: on silence the very same bytes go to the next node.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from abci_app.messages import Transfer
+from abci_app.messages import CreateDeal, Message, Transfer
 from localnet.chaos.ledger import Told
 from localnet.network import Localnet
 from node.client import Client, SignedTransaction, TxResult
@@ -28,6 +29,8 @@ PAUSE_S: Final = 0.1
 """Between payments of one account."""
 RETRY_S: Final = 0.3
 MAX_AMOUNT_MICRO: Final = 1000
+DEAL_BYTES: Final = 1 << 20
+DEAL_BLOCKS: Final = 100
 LAST_PAYMENT_S: Final = 60.0
 """How long payments under way may take at the end."""
 
@@ -65,8 +68,11 @@ class Journal:
 class Payer:
     """One account and its clients, one for each node."""
 
-    def __init__(self, name: str, clients: Sequence[Client], first_node: int, journal: Journal) -> None:
+    def __init__(
+        self, name: str, clients: Sequence[Client], first_node: int, journal: Journal, *, with_deals: bool
+    ) -> None:
         self._name = name
+        self._with_deals = with_deals
         self._clients = clients
         self._node = first_node
         self._journal = journal
@@ -81,9 +87,12 @@ class Payer:
 
     async def _pay(self) -> None:
         to = sha256(f"{self._name}/{self._paid}".encode())[:20]
-        message = Transfer(to=to, amount=self._chance.randint(1, MAX_AMOUNT_MICRO))
+        amount = self._chance.randint(1, MAX_AMOUNT_MICRO)
+        messages: list[Message] = [Transfer(to=to, amount=amount)]
+        if self._with_deals:
+            messages.append(_deal_for(to))
         self._paid += 1
-        self._journal.paying(to, message.amount)
+        self._journal.paying(to, amount)
         signed: SignedTransaction | None = None
 
         def remember(transaction: SignedTransaction) -> None:
@@ -95,7 +104,7 @@ class Payer:
             client = self._clients[self._node]
             try:
                 if signed is None:
-                    result = await client.send([message], timeout_s=PATIENCE_S, on_signed=remember)
+                    result = await client.send(messages, timeout_s=PATIENCE_S, on_signed=remember)
                 else:
                     result = await client.submit(signed, timeout_s=PATIENCE_S)
             except TransactionFailed as error:
@@ -106,6 +115,13 @@ class Payer:
                 await asyncio.sleep(RETRY_S)
             else:
                 return self._journal.acknowledged(to, result, self._node)
+
+
+def _deal_for(to: bytes) -> CreateDeal:
+    root = sha256(to)
+    return CreateDeal(
+        key=root, root=root, size=DEAL_BYTES, tier="temporary", replicas=2, duration=DEAL_BLOCKS, series="chaos"
+    )
 
 
 class Load:
@@ -134,7 +150,7 @@ class Load:
                 await self._stack.enter_async_context(self._net.client(node.index, key)) for node in self._net.nodes
             ]
             name = f"{self._net.state.chain_id}/{number}"
-            payer = Payer(name, clients, number % len(clients), self.journal)
+            payer = Payer(name, clients, number % len(clients), self.journal, with_deals=number == 0)
             self._tasks.append(asyncio.create_task(payer.run(self._stop)))
         return self
 

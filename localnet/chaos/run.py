@@ -22,7 +22,7 @@ from localnet.chaos.plan import DISK_FULL, PARTITION_KINDS, SINGLE_KINDS, choose
 from localnet.chaos.report import INTERRUPTED, write_report
 from localnet.chaos.watch import Watch
 from localnet.homes import HomesError, create_homes, existing_network
-from localnet.network import Localnet
+from localnet.network import Localnet, StartFailed
 from localnet.ports import claim
 from localnet.state import save_state
 
@@ -160,7 +160,14 @@ class Run:
             return
         chance, found = random.Random(f"partition/{self.options.seed}"), NetworkFindings()
         self.findings.networks.append(found)
-        self.findings.partition_ok = False
+        try:
+            await self._cut_all(kinds, chance, found)
+        except (PartitionFailed, StartFailed, TimeoutError):
+            self.findings.partition_ok = False
+            raise
+        self.findings.partition_ok = not differing(found.histories)
+
+    async def _cut_all(self, kinds: tuple[str, ...], chance: random.Random, found: NetworkFindings) -> None:
         net = NamespaceNet(make_network(self.options.home / "cut", NODES), nodes=NODES, say=self.say)
         async with net:
             async with self._loaded(net, found) as load:
@@ -171,7 +178,6 @@ class Run:
                     self.say(f"  together again: {self.findings.partitions[kind]}")
                 await load.stop()
             await audit_network(net, found, self.say)
-        self.findings.partition_ok = not differing(found.histories)
 
     @contextlib.asynccontextmanager
     async def _loaded(self, net: Localnet, found: NetworkFindings) -> AsyncIterator[Load]:

@@ -20,6 +20,8 @@ Look = Callable[[], str | None]
 
 STOP_S: Final = 15.0
 """How long a child may take to stop in order before it is killed."""
+AFTER_FAILURE_S: Final = 3.0
+"""The same once another of its group has died: CometBFT without its application often never stops by itself."""
 QUICK_S: Final = 20.0
 """A failure within this time after the start is a quick one."""
 MAX_QUICK_FAILURES: Final = 5
@@ -110,7 +112,7 @@ class Child:
         if self._process is not None:
             await self._process.wait()
 
-    async def stop(self) -> None:
+    async def stop(self, grace_s: float) -> None:
         """SIGTERM, and SIGKILL to its whole group when that does not help; harmless when it has ended."""
         process = self._process
         if process is None:
@@ -119,9 +121,9 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
             try:
-                await asyncio.wait_for(process.wait(), STOP_S)
+                await asyncio.wait_for(process.wait(), grace_s)
             except TimeoutError:
-                logger.warning("%s did not stop within %.0f s: killed", self.spec.name, STOP_S)
+                logger.warning("%s did not stop within %.0f s: killed", self.spec.name, grace_s)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
@@ -163,7 +165,7 @@ class Group:
             ended = {child.spec.name: child.exit_code for child in self.children if child.exit_code is not None}
             words = [reason] if reason else [f"{name} ended with code {code}" for name, code in ended.items()]
             logger.warning("%s: %s", self.name, ", ".join(words))
-            await self.stop()
+            await self.stop(after_failure=bool(ended))
             by_signal = any(code < 0 for code in ended.values() if code is not None)
             is_quick = time.monotonic() - started < QUICK_S and not by_signal and self._hindrance() is None
             quick = quick + 1 if is_quick else 0
@@ -199,10 +201,10 @@ class Group:
             for end in ends:
                 end.cancel()
 
-    async def stop(self) -> None:
+    async def stop(self, *, after_failure: bool = False) -> None:
         """Stop the last started first."""
         for child in reversed(self.children):
-            await child.stop()
+            await child.stop(AFTER_FAILURE_S if after_failure else STOP_S)
 
     async def _start(self) -> bool:
         for child in self.children:

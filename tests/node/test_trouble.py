@@ -1,6 +1,8 @@
 """A chain that lives and does nothing: a full disk stops it until there is room, a dead consensus starts it again."""
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from node import children, trouble
 from node.children import Group
 from node.trouble import HALTED, DiskRoom, EngineHalt
-from tests.node.test_supervision import SLEEPER, pid_of, ready_again, running, spec, until_gone
+from tests.node.test_supervision import SLEEPER, STUBBORN, pid_of, ready_again, running, spec, until_gone
 
 
 def test_a_full_disk_is_one_with_too_little_left_until_there_is_enough(
@@ -83,3 +85,17 @@ async def test_a_group_whose_work_has_died_is_started_again(tmp_path: Path, monk
         before = pid_of(tmp_path, "a")
         deaths.append("consensus has died")
         await ready_again(group, tmp_path, "a", before)
+
+
+async def test_a_member_that_does_not_stop_after_another_has_died_is_not_waited_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children, "AFTER_FAILURE_S", 0.1)
+    monkeypatch.setattr(children, "FIRST_BACKOFF_S", 0.01)
+    group = Group("pair", [spec(tmp_path, "a", SLEEPER), spec(tmp_path, "b", STUBBORN)])
+    async with running(group):
+        before = pid_of(tmp_path, "b")
+        os.kill(pid_of(tmp_path, "a"), signal.SIGKILL)
+        await ready_again(group, tmp_path, "b", before)
+        await until_gone(before)
+        monkeypatch.setattr(children, "STOP_S", 0.1)

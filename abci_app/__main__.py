@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Final
 
 import structlog
 import uvloop
@@ -18,10 +19,13 @@ import uvloop
 from abci_app.application import Application, CallOrderError
 from abci_app.failpoints import VARIABLE, UnknownFailPoint, arm
 from abci_app.params import GenesisError
+from abci_app.server.grammar import CallGrammar, IllegalCall
 from abci_app.server.server import AbciServer, SocketUnavailable
 from abci_app.store import Store, StoreError
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+ASSERT_ORDER_VARIABLE: Final = "OUTERSTEP_ASSERT_ABCI"
+"""Names a file: as --assert-call-order, and a call that breaks the order is written there too."""
 _log = structlog.get_logger()
 
 
@@ -42,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         with Store(options.data) as store:
             if options.check:
                 print(f"checked {store.check_integrity()} keys", file=sys.stderr)
-            return uvloop.run(_serve(store, options.socket))
+            return uvloop.run(_serve(store, options.socket, _call_grammar(options.assert_call_order)))
     except (StoreError, SocketUnavailable, UnknownFailPoint) as error:
         print(f"abci_app: {error}", file=sys.stderr)
         return 2
@@ -53,12 +57,20 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--socket", type=Path, required=True, help="Unix socket to listen on")
     parser.add_argument("--data", type=Path, required=True, help="folder of the database (made when missing)")
     parser.add_argument("--check", action="store_true", help="hash the whole state again before serving")
+    parser.add_argument(
+        "--assert-call-order", action="store_true", help="stop at a call that ABCI's grammar does not allow (for tests)"
+    )
     parser.add_argument("--log-level", choices=sorted(_LEVELS), default="info")
     return parser.parse_args(arguments)
 
 
-async def _serve(store: Store, socket_path: Path) -> int:
-    server = AbciServer(Application(store), socket_path)
+def _call_grammar(asked_for: bool) -> CallGrammar | None:
+    report = os.environ.get(ASSERT_ORDER_VARIABLE)
+    return CallGrammar(Path(report) if report else None) if asked_for or report else None
+
+
+async def _serve(store: Store, socket_path: Path, grammar: CallGrammar | None) -> int:
+    server = AbciServer(Application(store), socket_path, grammar=grammar)
     await server.start()
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
@@ -71,7 +83,7 @@ async def _serve(store: Store, socket_path: Path) -> int:
     await server.close()
     if failure is None:
         return 0
-    expected = isinstance(failure, StoreError | GenesisError | CallOrderError)
+    expected = isinstance(failure, StoreError | GenesisError | CallOrderError | IllegalCall)
     _log.error(
         "stopping, since going on could fork the chain", reason=str(failure), exc_info=None if expected else failure
     )

@@ -58,6 +58,8 @@ class Connection(asyncio.Protocol):
         self._writable = asyncio.Event()
         self._writable.set()
         self._reading = True
+        self.carried_consensus = False
+        """Whether any call of the consensus lane came: then the end of this connection is the end of its engine."""
         self._transport: asyncio.Transport
         self._worker: asyncio.Task[None]
 
@@ -70,7 +72,9 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for message in self._parser.feed(data):
-                self._inbox.append(Call(message))
+                call = Call(message)
+                self.carried_consensus |= call.lane is Lane.CONSENSUS
+                self._inbox.append(call)
                 self._waiting_bytes += len(message)
         except (FrameError, RequestError) as error:
             self._inbox.append(error)

@@ -8,6 +8,7 @@ from google.protobuf.message import DecodeError, Message
 
 from abci_app.server import abci_pb2 as pb
 from abci_app.server.frames import frame
+from abci_app.server.grammar import CallGrammar
 
 
 class AbciApplication(Protocol):
@@ -83,7 +84,10 @@ class Call:
             raise RequestError(f"a frame of {len(message)} bytes that is not an ABCI request") from error
         method = envelope.WhichOneof("value")
         if method is None:
-            raise RequestError("a request of a kind that ABCI 2.0 (CometBFT v0.38) does not have")
+            raise RequestError(
+                "a request of a kind that ABCI 2.0 does not have "
+                '(insert_tx and reap_txs of mempool type "app" are not answered; the type should be "flood")'
+            )
         self.size = len(message)
         self.method: str = method
         self.request: Any = getattr(envelope, method)
@@ -93,7 +97,9 @@ class Call:
 class Dispatcher:
     """Answers calls. Safe to use from several threads as far as the application allows."""
 
-    def __init__(self, application: AbciApplication) -> None:
+    def __init__(self, application: AbciApplication, grammar: CallGrammar | None = None) -> None:
+        """`grammar`: asserts the order of the calls."""
+        self._grammar = grammar
         self._methods: dict[str, Callable[[Any], Message]] = {
             name: getattr(application, name) for name, lane in LANES.items() if lane is not Lane.INLINE
         }
@@ -101,11 +107,17 @@ class Dispatcher:
         self._methods["flush"] = lambda request: pb.ResponseFlush()
 
     def answer(self, *calls: Call) -> bytes:
-        """The framed responses to `calls`, in order."""
-        return b"".join(
-            frame(pb.Response(**{call.method: self._methods[call.method](call.request)}).SerializeToString())  # type: ignore[arg-type]
-            for call in calls
-        )
+        """The framed responses to `calls`, in order.
+
+        Raises: IllegalCall when the order is asserted and broken.
+        """
+        return b"".join(map(self._answer, calls))
+
+    def _answer(self, call: Call) -> bytes:
+        if self._grammar is not None:
+            self._grammar.check(call.method, call.request)
+        answer: Any = {call.method: self._methods[call.method](call.request)}
+        return frame(pb.Response(**answer).SerializeToString())
 
 
 def exception_answer(reason: str) -> bytes:

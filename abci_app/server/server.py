@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from abci_app.server.connection import Connection, Lanes
 from abci_app.server.dispatch import AbciApplication, Dispatcher
+from abci_app.server.grammar import CallGrammar
 
 CHECK_THREADS: Final = 2
 _PROBE_TIMEOUT_S: Final = 2.0
@@ -26,11 +27,20 @@ class SocketUnavailable(Exception):
 class AbciServer:
     """Serves one application on one socket."""
 
-    def __init__(self, application: AbciApplication, path: Path, *, check_threads: int = CHECK_THREADS) -> None:
+    def __init__(
+        self,
+        application: AbciApplication,
+        path: Path,
+        *,
+        check_threads: int = CHECK_THREADS,
+        grammar: CallGrammar | None = None,
+    ) -> None:
+        """`grammar`: asserts the order of the calls; a call out of order ends `wait` with IllegalCall."""
         self._path = path
+        self._grammar = grammar
         self._pool = ThreadPoolExecutor(check_threads, thread_name_prefix="check")
         self._consensus = ThreadPoolExecutor(1, thread_name_prefix="consensus")
-        self._lanes = Lanes(Dispatcher(application), self._pool, self._consensus)
+        self._lanes = Lanes(Dispatcher(application, grammar), self._pool, self._consensus)
         self._connections: set[Connection] = set()
         self._ended: asyncio.Future[BaseException | None]
 
@@ -64,9 +74,14 @@ class AbciServer:
         self._path.unlink(missing_ok=True)
 
     def _connect(self) -> Connection:
-        connection = Connection(self._lanes, self._fail, self._connections.discard)
+        connection = Connection(self._lanes, self._fail, self._disconnect)
         self._connections.add(connection)
         return connection
+
+    def _disconnect(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if self._grammar is not None and connection.carried_consensus:
+            self._grammar.forget()
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """What came out of a callback: a peer that is gone is nothing to us, everything else is a bug."""

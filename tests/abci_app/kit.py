@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -89,6 +89,8 @@ class AppProcess:
     home: Path
     arguments: tuple[str, ...] = ()
     module: str = "abci_app"
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that are set besides those of the tests, or otherwise."""
     process: asyncio.subprocess.Process = field(init=False)
     ready_line: str = ""
 
@@ -108,7 +110,7 @@ class AppProcess:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             cwd=Path(__file__).parents[2],
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", **self.environment},
         )
         assert self.process.stdout is not None
         self.ready_line = (await self.process.stdout.readline()).decode()

@@ -64,6 +64,7 @@ async def test_a_kill_between_finalize_and_commit_loses_nothing(app: AppProcess,
     want = expected_hashes(tmp_path / "reference", BLOCKS)
     assert await replay(app, BLOCKS[:2]) == want[:2]
     async with await AbciClient.connect(app.socket) as client:
+        await client.call(info=pb.RequestInfo())
         assert (await client.call(finalize_block=block(3, BLOCKS[2]))).app_hash == want[2]
         await app.kill()
     await app.start()

@@ -1,6 +1,7 @@
 """CometBFT's side of the ABCI socket, for tests: the real protocol over a real socket."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,10 @@ class AbciClient:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        """Wait for the end, so that whoever connects next comes after it."""
         self._writer.close()
+        with contextlib.suppress(OSError):  # the application may have gone first
+            await self._writer.wait_closed()
 
     async def send_bytes(self, data: bytes) -> None:
         self._writer.write(data)

@@ -91,7 +91,9 @@ def _parse(arguments: Sequence[str], *, no_namespaces: str | None) -> ChaosOptio
     parser.add_argument("--minutes", type=float, default=DEFAULT_MINUTES, help=f"1 to {MAX_MINUTES:.0f}, default 8")
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same faults in the same order")
     parser.add_argument("--kinds", default=",".join(ALL_KINDS), help=f"of {','.join(ALL_KINDS)} (default: all)")
-    parser.add_argument("--home", type=Path, default=Path("build/chaos"), help="folder for nodes; emptied at the start")
+    parser.add_argument(
+        "--home", type=Path, default=Path("build/chaos"), help="folder for the nodes (default: build/chaos)"
+    )
     parser.add_argument("--report", type=Path, default=Path("build", REPORT_NAME), help="default: build/chaos.json")
     parser.add_argument("--keep", action="store_true", help="leave the folder also when everything held")
     chosen = parser.parse_args(arguments)

@@ -26,6 +26,8 @@ from localnet.network import Localnet, StartFailed
 from localnet.ports import claim
 from localnet.state import save_state
 
+NETWORKS: Final = ("net", "cut")
+"""Folders below the home, one for each network."""
 PAYERS: Final = 6
 AUDIT_S: Final = 60.0
 """Kept free at the end for the audit."""
@@ -75,7 +77,7 @@ class Run:
             report = self.findings.report()
             write_report(report, self.options.report)
             if report.failed is None and not report.problems and not self.options.keep:
-                shutil.rmtree(self.options.home)
+                _remove(self.options.home)
 
     # --- one node at a time ---------------------------------------------------------------------------------------
     async def _one_at_a_time(self, kinds: tuple[str, ...]) -> None:
@@ -188,19 +190,28 @@ class Run:
 
 
 def _clear(home: Path) -> None:
-    """Remove what an earlier run left; never under the feet of one that still runs.
+    """Remove the networks of an earlier run; nothing else, and never under the feet of one that still runs.
 
     Raises: HomesError.
     """
-    for network in (home / "net", home / "cut"):
+    for network in (home / name for name in NETWORKS):
         earlier = existing_network(network)
         if earlier is not None and earlier.owner.find() is not None:
             raise HomesError(
                 f"a chaos run is using {home} (process {earlier.owner.pid}); stop it, or use another --home"
             )
-    if home.exists():
-        shutil.rmtree(home)
-    home.mkdir(parents=True)
+        if earlier is None and network.exists():
+            raise HomesError(f"{network} is not of a chaos run; remove it, or use another --home")
+    _remove(home)
+    home.mkdir(parents=True, exist_ok=True)
+
+
+def _remove(home: Path) -> None:
+    for name in NETWORKS:
+        if (home / name).exists():
+            shutil.rmtree(home / name)
+    with contextlib.suppress(OSError):
+        home.rmdir()
 
 
 def _make_network(home: Path) -> Path:
@@ -217,4 +228,5 @@ async def _watching(watch: Watch, net: Localnet) -> AsyncIterator[None]:
         yield
     finally:
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

@@ -12,13 +12,16 @@ from tempfile import TemporaryDirectory
 import msgspec
 import psutil
 import pytest
+from rich.console import Console
 
 from localnet.chaos.__main__ import main
 from localnet.chaos.faults import INJECTIONS
 from localnet.chaos.findings import ChaosOptions, Findings
 from localnet.chaos.plan import ALL_KINDS, DISK_FULL, SINGLE_KINDS, STATE_SYNC, choose_roles, make_plan
 from localnet.chaos.report import INTERRUPTED, STALL_LIMIT_S, ChaosReport, judge, write_report
+from localnet.chaos.run import Run
 from localnet.chaos.watch import Watch
+from localnet.homes import HomesError
 from localnet.processes import descendants, wait_gone
 
 REQUIRED = {
@@ -192,6 +195,18 @@ def test_options_that_make_no_sense_are_refused(words: list[str], capsys: pytest
         main(words)
     assert end.value.code == 2
     assert words[0] in capsys.readouterr().err
+
+
+async def test_a_folder_that_is_not_of_a_chaos_run_is_left_alone(folder: Path) -> None:
+    (folder / "net").mkdir()
+    (folder / "net/thesis.txt").write_text("mine")
+    (folder / "other").mkdir()
+    run = Run(ChaosOptions(home=folder, report=folder / "r.json"), Console(quiet=True))
+    with pytest.raises(HomesError, match="not of a chaos run"):
+        await run.everything()
+    assert (folder / "net/thesis.txt").read_text() == "mine"
+    assert (folder / "other").is_dir()
+    assert "not of a chaos run" in json.loads((folder / "r.json").read_bytes())["failed"]
 
 
 # --- for real -----------------------------------------------------------------------------------------------------

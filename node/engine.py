@@ -2,8 +2,10 @@
 
     python -m node.engine              say which one is used
     python -m node.engine --install    build it into the cache when there is none (25 to 90 s, once)
+    python -m node.engine --install --with-abci-cli     and CometBFT's abci-cli beside it, which tests use
 
-The cache is ~/.cache/outerstep (OUTERSTEP_CACHE names another folder).
+The cache is ~/.cache/outerstep (OUTERSTEP_CACHE names another folder). OUTERSTEP_ENGINE_VERSION chooses another of the
+supported versions than the default.
 """
 
 import argparse
@@ -19,9 +21,12 @@ from typing import Final
 from node.errors import SetupError
 
 ENGINE_VERSION: Final = "0.38.26"
-ENGINE_LINE: Final = "0.38."
-"""Any version of this line found on PATH is used: they speak the same protocol."""
-ENGINE_MODULE: Final = f"github.com/cometbft/cometbft/cmd/cometbft@v{ENGINE_VERSION}"
+"""The version that is run where nothing else is said."""
+ENGINE_VERSIONS: Final = (ENGINE_VERSION, "0.40.0")
+"""What the tests pass with. Any version of the same line (0.38., 0.40.) found on PATH is used: one protocol each."""
+VERSION_VARIABLE: Final = "OUTERSTEP_ENGINE_VERSION"
+ENGINE_MODULE: Final = "github.com/cometbft/cometbft/cmd/cometbft"
+ABCI_CLI_MODULE: Final = "github.com/cometbft/cometbft/abci/cmd/abci-cli"
 CACHE_VARIABLE: Final = "OUTERSTEP_CACHE"
 OLDEST_GO: Final = (1, 21)
 """From this version on Go fetches by itself the toolchain that a module asks for."""
@@ -41,9 +46,31 @@ def cache_folder() -> Path:
     return Path(chosen).absolute() if chosen else Path.home() / ".cache" / "outerstep"
 
 
+def chosen_version() -> str:
+    """The version of CometBFT to run.
+
+    Raises: EngineMissing when the variable names one that is not supported.
+    """
+    version = os.environ.get(VERSION_VARIABLE) or ENGINE_VERSION
+    if version not in ENGINE_VERSIONS:
+        raise EngineMissing(f"{VERSION_VARIABLE} is {version!r}; it should be one of {', '.join(ENGINE_VERSIONS)}")
+    return version
+
+
+def cached_program(name: str) -> Path:
+    """Where the cache holds `cometbft` or `abci-cli` of the chosen version, whether it is there or not.
+
+    Raises: EngineMissing as `chosen_version`.
+    """
+    return cache_folder() / "bin" / f"{name}-v{chosen_version()}"
+
+
 def cached_engine() -> Path:
-    """Where the cache holds CometBFT, whether it is there or not."""
-    return cache_folder() / "bin" / f"cometbft-v{ENGINE_VERSION}"
+    """Where the cache holds CometBFT, whether it is there or not.
+
+    Raises: EngineMissing as `chosen_version`.
+    """
+    return cached_program("cometbft")
 
 
 def find_engine() -> Path:
@@ -51,18 +78,31 @@ def find_engine() -> Path:
 
     Raises: EngineMissing with what to do.
     """
+    line = chosen_version().rpartition(".")[0] + "."
     on_path = shutil.which("cometbft")
     refused = ""
     if on_path:
         version = engine_version(Path(on_path))
-        if version and version.startswith(ENGINE_LINE):
+        if version and version.startswith(line):
             return Path(on_path)
-        refused = f" ({on_path} is version {version or 'unknown'}, not {ENGINE_LINE}x)"
+        refused = f" ({on_path} is version {version or 'unknown'}, not {line}x)"
     if engine_version(cached_engine()):
         return cached_engine()
     raise EngineMissing(
-        f"CometBFT {ENGINE_LINE}x was not found on PATH{refused} nor as {cached_engine()}; run: make setup"
+        f"CometBFT {line}x was not found on PATH{refused} nor as {cached_engine()}; run: make setup"
+        + ("" if chosen_version() == ENGINE_VERSION else f" ({VERSION_VARIABLE} chooses this version)")
     )
+
+
+def find_abci_cli() -> Path:
+    """CometBFT's abci-cli of the chosen version, in the cache.
+
+    Raises: EngineMissing with what to do.
+    """
+    found = cached_program("abci-cli")
+    if engine_version(found) is None:
+        raise EngineMissing(f"{found} is not there; run: python -m node.engine --install --with-abci-cli")
+    return found
 
 
 def engine_version(path: Path) -> str | None:
@@ -80,26 +120,42 @@ def install_engine() -> Path:
 
     Raises: EngineMissing.
     """
+    chosen_version()
     try:
         found = find_engine()
     except EngineMissing:
-        found = _build_engine()
+        found = _build(ENGINE_MODULE, cached_engine())
     else:
         print(f"CometBFT {engine_version(found)}: {found}", flush=True)
     return found
 
 
-def _build_engine() -> Path:
+def install_abci_cli() -> Path:
+    """The same for abci-cli.
+
+    Raises: EngineMissing.
+    """
+    chosen_version()
+    try:
+        found = find_abci_cli()
+    except EngineMissing:
+        found = _build(ABCI_CLI_MODULE, cached_program("abci-cli"))
+    else:
+        print(f"abci-cli {engine_version(found)}: {found}", flush=True)
+    return found
+
+
+def _build(module: str, target: Path) -> Path:
     go = find_go()
-    target = cached_engine()
+    name = module.rpartition("/")[2]
     workshop = cache_folder() / f"build-{os.getpid()}"
-    print(f"building CometBFT {ENGINE_VERSION} with {go} (once; 25 to 90 s on most machines)", flush=True)
+    print(f"building {name} {chosen_version()} with {go} (once; 25 to 90 s on most machines)", flush=True)
     started = time.monotonic()
     try:
         workshop.mkdir(parents=True, exist_ok=True)
         target.parent.mkdir(parents=True, exist_ok=True)
-        _run_go(go, workshop)
-        built = workshop / "cometbft"
+        _run_go(go, f"{module}@v{chosen_version()}", workshop)
+        built = workshop / name
         if engine_version(built) is None:
             raise EngineMissing(f"Go built {built}, but it does not run")
         os.replace(built, target)
@@ -111,16 +167,16 @@ def _build_engine() -> Path:
     return target
 
 
-def _run_go(go: Path, workshop: Path) -> None:
+def _run_go(go: Path, module: str, workshop: Path) -> None:
     environment = {**os.environ, "GOBIN": str(workshop), "CGO_ENABLED": "0"}
     try:
         code = subprocess.run(
-            [go, "install", "-trimpath", ENGINE_MODULE], env=environment, timeout=INSTALL_TIMEOUT_S, check=False
+            [go, "install", "-trimpath", module], env=environment, timeout=INSTALL_TIMEOUT_S, check=False
         ).returncode
     except subprocess.TimeoutExpired as error:
-        raise EngineMissing(f"building CometBFT took more than {INSTALL_TIMEOUT_S} s. {NETWORK_HINT}") from error
+        raise EngineMissing(f"building {module} took more than {INSTALL_TIMEOUT_S} s. {NETWORK_HINT}") from error
     if code != 0:
-        raise EngineMissing(f"`go install {ENGINE_MODULE}` ended with code {code}. {NETWORK_HINT}")
+        raise EngineMissing(f"`go install {module}` ended with code {code}. {NETWORK_HINT}")
 
 
 def find_go() -> Path:
@@ -166,10 +222,13 @@ def _install_go() -> None:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m node.engine", description="Find CometBFT, or build it.")
     parser.add_argument("--install", action="store_true", help="build it into the cache when there is none")
+    parser.add_argument("--with-abci-cli", action="store_true", help="with --install: build abci-cli too (for tests)")
     chosen = parser.parse_args(arguments)
     try:
         if chosen.install:
             install_engine()
+            if chosen.with_abci_cli:
+                install_abci_cli()
         else:
             print(find_engine())
     except SetupError as error:

@@ -5,7 +5,17 @@ from pathlib import Path
 import pytest
 
 from node import engine
-from node.engine import EngineMissing, cached_engine, engine_version, find_engine, find_go, go_version, main
+from node.engine import (
+    VERSION_VARIABLE,
+    EngineMissing,
+    cached_engine,
+    engine_version,
+    find_abci_cli,
+    find_engine,
+    find_go,
+    go_version,
+    main,
+)
 
 GO_VERSION = '[ "$1" = version ] && { echo "go version go1.26.6 linux/amd64"; exit 0; }'
 
@@ -21,6 +31,7 @@ def program(path: Path, says: str, code: int = 0) -> Path:
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{tmp_path / 'path'}:/bin:/usr/bin")
     monkeypatch.setenv("OUTERSTEP_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv(VERSION_VARIABLE, raising=False)
     return tmp_path
 
 
@@ -77,10 +88,51 @@ def test_build_puts_a_working_program_into_the_cache_once(folders: Path, capsys:
     assert main(["--install"]) == 0
     assert engine_version(cached_engine()) == "0.38.26"
     assert "built" in capsys.readouterr().out
-    assert (folders / "cache/args").read_text() == f"install -trimpath {engine.ENGINE_MODULE}\n"
+    assert (folders / "cache/args").read_text() == f"install -trimpath {engine.ENGINE_MODULE}@v0.38.26\n"
     assert main(["--install"]) == 0
     assert len((folders / "cache/args").read_text().splitlines()) == 1
     assert sorted(entry.name for entry in (folders / "cache").iterdir()) == ["args", "bin"]
+
+
+def test_abci_cli_is_built_beside_it_once(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program(cached_engine(), "0.38.26")
+    go = f"""{GO_VERSION}
+printf "#!/bin/sh\\necho 2.0.0\\n" > "$GOBIN/abci-cli"
+chmod +x "$GOBIN/abci-cli"
+echo "$@" >> "$GOBIN/../args\""""
+    path = program(folders / "path/go", "")
+    path.write_text(f"#!/bin/sh\n{go}\n")
+    with pytest.raises(EngineMissing, match="--with-abci-cli"):
+        find_abci_cli()
+    for _ in range(2):
+        assert main(["--install", "--with-abci-cli"]) == 0
+    assert find_abci_cli() == folders / "cache/bin/abci-cli-v0.38.26"
+    assert (folders / "cache/args").read_text() == f"install -trimpath {engine.ABCI_CLI_MODULE}@v0.38.26\n"
+
+
+def test_another_version_is_chosen_by_the_variable(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = program(cached_engine(), "0.38.26")
+    monkeypatch.setenv(VERSION_VARIABLE, "0.40.0")
+    with pytest.raises(EngineMissing, match=f"cometbft-v0.40.0.*{VERSION_VARIABLE} chooses this version"):
+        find_engine()
+    other = program(cached_engine(), "0.40.0")
+    assert find_engine() == other == folders / "cache/bin/cometbft-v0.40.0"
+    assert find_engine_with(folders, "0.40.3") == folders / "path/cometbft"
+    assert find_engine_with(folders, "0.38.26") == other
+    monkeypatch.delenv(VERSION_VARIABLE)
+    (folders / "path/cometbft").unlink()
+    assert find_engine() == usual
+
+
+@pytest.mark.parametrize("version", ["0.39.4", "v0.40.0", "../bin/sh", "latest"])
+def test_a_version_that_is_not_supported_is_refused_and_never_built(
+    folders: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], version: str
+) -> None:
+    monkeypatch.setenv(VERSION_VARIABLE, version)
+    for arguments in ([], ["--install"]):
+        assert main(arguments) == 1
+        assert "it should be one of 0.38.26, 0.40.0" in capsys.readouterr().err
+    assert not (folders / "cache").exists()
 
 
 def test_failed_build_leaves_nothing_and_says_what_it_needs(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:

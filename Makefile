@@ -10,7 +10,7 @@ endif
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: help setup demo chaos test fuzz check format up clean distclean
+.PHONY: help setup demo chaos test engines fuzz check format up clean distclean
 
 help: ## List these targets
 	@echo "make <target>:"
@@ -30,6 +30,12 @@ chaos: setup ## Four nodes under load, broken in every way we know, about 8 minu
 
 test: setup ## Run all tests (ARGS="tests/storage -k resume" for some of them)
 	@$(BIN)/pytest $(ARGS)
+
+engines: setup ## Run the tests that start engines with CometBFT 0.38.26 and 0.40.0, building both (ARGS="-k transfers")
+	@$(BIN)/python -m node.engine --install --with-abci-cli
+	@OUTERSTEP_ENGINE_VERSION=0.40.0 $(BIN)/python -m node.engine --install --with-abci-cli
+	@for version in 0.38.26 0.40.0; do echo "== CometBFT $$version"; \
+		OUTERSTEP_ALL_ENGINES=1 OUTERSTEP_ENGINE_VERSION=$$version $(BIN)/pytest -m network $(ARGS) || exit 1; done
 
 fuzz: setup ## Fuzz the application under coverage guidance, about 5 minutes; writes build/fuzz.json (ARGS="--seconds 600")
 	@$(BIN)/python -c 'import atheris, coverage' 2>/dev/null || $(BIN)/uv pip install -q -p $(BIN)/python -c constraints.txt atheris coverage

@@ -23,7 +23,10 @@ from node.errors import SetupError
 ENGINE_VERSION: Final = "0.38.26"
 """The version that is run where nothing else is said."""
 ENGINE_VERSIONS: Final = (ENGINE_VERSION, "0.40.0")
-"""What the tests pass with. Any version of the same line (0.38., 0.40.) found on PATH is used: one protocol each."""
+"""What the tests pass with."""
+ENGINE_LINE: Final = "0.38."
+"""Any version of this line found on PATH is used: they speak the same protocol. Another version comes from the cache
+only, since it cannot be told by what it says: 0.40.0 says 0.39.0."""
 VERSION_VARIABLE: Final = "OUTERSTEP_ENGINE_VERSION"
 ENGINE_MODULE: Final = "github.com/cometbft/cometbft/cmd/cometbft"
 ABCI_CLI_MODULE: Final = "github.com/cometbft/cometbft/abci/cmd/abci-cli"
@@ -78,19 +81,19 @@ def find_engine() -> Path:
 
     Raises: EngineMissing with what to do.
     """
-    line = chosen_version().rpartition(".")[0] + "."
+    if chosen_version() != ENGINE_VERSION:
+        return _of_another_version()
     on_path = shutil.which("cometbft")
     refused = ""
     if on_path:
         version = engine_version(Path(on_path))
-        if version and version.startswith(line):
+        if version and version.startswith(ENGINE_LINE):
             return Path(on_path)
-        refused = f" ({on_path} is version {version or 'unknown'}, not {line}x)"
+        refused = f" ({on_path} is version {version or 'unknown'}, not {ENGINE_LINE}x)"
     if engine_version(cached_engine()):
         return cached_engine()
     raise EngineMissing(
-        f"CometBFT {line}x was not found on PATH{refused} nor as {cached_engine()}; run: make setup"
-        + ("" if chosen_version() == ENGINE_VERSION else f" ({VERSION_VARIABLE} chooses this version)")
+        f"CometBFT {ENGINE_LINE}x was not found on PATH{refused} nor as {cached_engine()}; run: make setup"
     )
 
 
@@ -103,6 +106,14 @@ def find_abci_cli() -> Path:
     if engine_version(found) is None:
         raise EngineMissing(f"{found} is not there; run: python -m node.engine --install --with-abci-cli")
     return found
+
+
+def _of_another_version() -> Path:
+    if engine_version(cached_engine()) is None:
+        raise EngineMissing(
+            f"{cached_engine()} is not there ({VERSION_VARIABLE} chooses it); run: python -m node.engine --install"
+        )
+    return cached_engine()
 
 
 def engine_version(path: Path) -> str | None:
@@ -126,7 +137,7 @@ def install_engine() -> Path:
     except EngineMissing:
         found = _build(ENGINE_MODULE, cached_engine())
     else:
-        print(f"CometBFT {engine_version(found)}: {found}", flush=True)
+        print(f"CometBFT: {found} (says {engine_version(found)})", flush=True)
     return found
 
 
@@ -141,7 +152,7 @@ def install_abci_cli() -> Path:
     except EngineMissing:
         found = _build(ABCI_CLI_MODULE, cached_program("abci-cli"))
     else:
-        print(f"abci-cli {engine_version(found)}: {found}", flush=True)
+        print(f"abci-cli: {found} (says {engine_version(found)})", flush=True)
     return found
 
 

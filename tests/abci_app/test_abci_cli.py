@@ -26,6 +26,8 @@ from tests.abci_app.engines import needed
 from tests.abci_app.kit import BOB, RICH, AppProcess, block, init_chain, run_block, transfer
 from tests.abci_app.server.client import AbciClient
 
+pytestmark = pytest.mark.network
+
 FOLDER: Final = Path(__file__).parent / "abci_cli"
 WRITE_VARIABLE: Final = "OUTERSTEP_WRITE_GOLDEN"
 TRANSFERS: Final = [transfer(nonce) for nonce in range(4)]

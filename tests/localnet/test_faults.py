@@ -176,6 +176,8 @@ async def keep_paying(net: Localnet, stop: asyncio.Event) -> int:
                 with contextlib.suppress(NodeError):
                     await client.send([Transfer(to=to, amount=1)], timeout_s=3)
                     sent += 1
+    reached = max(health.height for health in await net.health())
+    await net.wait_for_height(reached + 1, nodes=[0])  # it may have been killed last and be a few blocks behind
     async with net.client(0) as client:
         assert (await client.account(to)).balance >= sent
     return sent

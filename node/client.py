@@ -18,17 +18,16 @@ import msgspec
 from abci_app import records
 from abci_app.messages import Message
 from abci_app.params import Params
-from abci_app.proofs import KeyProof, check_key_proof
-from abci_app.proofs import ProofError as BadProof
 from abci_app.tables import KeyPart, Table
 from node import rpc_types as rpc
-from node.errors import NodeUnreachable, ProofError, RpcError
+from node.errors import NodeUnreachable, RpcError
 from node.jsonform import JsonFormError, from_json, to_json
+from node.light.client import LightClient
+from node.proving import Proved, prove
 from node.rpc_client import RpcConnection
 from node.rpc_types import BlockInfo, NodeStatus, Page, TxStatus
 from node.sending import OnSigned, Sender, SignedTransaction, TxResult
 from primitives.blobs import ServiceSet
-from primitives.encoding import EncodingError, decode
 from primitives.keys import PrivateKey
 
 R = TypeVar("R", bound=msgspec.Struct)
@@ -42,7 +41,10 @@ __all__ = ["BlockInfo", "Client", "NodeStatus", "Page", "SignedTransaction", "Tx
 
 
 class Client:
-    """One node's JSON-RPC, typed. `key` signs what `send` sends; `timeout_s` bounds each call."""
+    """One node's JSON-RPC, typed. `key` signs what `send` sends; `timeout_s` bounds each call.
+
+    `light` (closed with this client) verifies the headers that `proved` goes by.
+    """
 
     def __init__(
         self,
@@ -52,6 +54,7 @@ class Client:
         chain_id: str | None = None,
         timeout_s: float = 10.0,
         session: aiohttp.ClientSession | None = None,
+        light: LightClient | None = None,
     ) -> None:
         self.url = (url if "://" in url else f"http://{url}").rstrip("/")
         self.key = key
@@ -59,6 +62,7 @@ class Client:
         self._params: Params | None = None
         self._rpc = RpcConnection(f"{self.url}/rpc", timeout_s=timeout_s, session=session)
         self._sender = Sender(self, key) if key is not None else None
+        self._light = light
 
     async def __aenter__(self) -> Self:
         return self
@@ -70,6 +74,8 @@ class Client:
 
     async def close(self) -> None:
         await self._rpc.close()
+        if self._light is not None:
+            await self._light.close()
 
     @property
     def has_answered(self) -> bool:
@@ -324,24 +330,15 @@ class Client:
     async def proved(self, table: Table[R], *key_parts: KeyPart) -> R | None:
         """A record, or its absence, checked against the app hash in the header of the next block.
 
-        Raises: ProofError when node and header disagree.
+        With a light client (`light`) that header is verified by the validators' signatures. Without one it is the
+        header that the asked node itself gives: this then shows only that the node's answers fit together.
+        Raises: ProofError when node and header disagree; LightError (a ProofError) when the header is not verified.
         """
-        key = table.key(*key_parts)
-        answer: rpc.StateValue = await self.call("state_get", rpc.StateParams(key=key, prove=True), rpc.StateValue)
-        if answer.proof is None:
-            raise ProofError("the node gave no proof")
-        await self.wait_for_height(answer.height + 1)
-        header = await self.block(answer.height + 1)
-        if header is None:
-            raise ProofError(f"the node has no header of block {answer.height + 1}")
-        try:
-            proof = KeyProof.from_bytes(answer.proof)
-            check_key_proof(header.app_hash, proof)
-            if proof.key != key:
-                raise ProofError("the proof is of another key")
-            return None if proof.value is None else decode(proof.value, table.record)
-        except (BadProof, EncodingError) as error:
-            raise ProofError(f"key {key.hex()} against block {answer.height + 1}: {error}") from error
+        return (await self.proved_answer(table, *key_parts)).record
+
+    async def proved_answer(self, table: Table[R], *key_parts: KeyPart) -> Proved[R]:
+        """As `proved`, with the height of the state and what the light client verified."""
+        return await prove(self, self._light, table, key_parts)
 
     async def subscribe(self, topic: Literal["blocks", "rounds", "settlements"]) -> AsyncIterator[Any]:
         """Events over the WebSocket as they come: BlockEvent, RoundEvent or SettlementEvent of node.rpc_types.

@@ -7,6 +7,7 @@ import aiohttp
 
 from node.client import Client
 from node.errors import NOT_READY, NodeUnreachable, RpcError
+from node.light.client import LightClient
 from node.rpc_client import RpcConnection
 from primitives.keys import PrivateKey
 
@@ -44,7 +45,14 @@ class FallbackConnection(RpcConnection):
 class FallbackClient(Client):
     """A `Client` over several addresses of the same network. `urls` holds at least one."""
 
-    def __init__(self, urls: Sequence[str], *, key: PrivateKey | None = None, timeout_s: float = 10.0) -> None:
-        super().__init__(urls[0], key=key, timeout_s=timeout_s)
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        key: PrivateKey | None = None,
+        timeout_s: float = 10.0,
+        light: LightClient | None = None,
+    ) -> None:
+        super().__init__(urls[0], key=key, timeout_s=timeout_s, light=light)
         addresses = [(url if "://" in url else f"http://{url}").rstrip("/") for url in urls]
         self._rpc = FallbackConnection([f"{address}/rpc" for address in addresses], timeout_s=timeout_s)

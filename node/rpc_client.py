@@ -15,9 +15,17 @@ MAX_ANSWER_BYTES: Final = 256 * 1024 * 1024
 class RpcConnection:
     """Calls to one endpoint over one aiohttp session (opened on first use, closed by `close`)."""
 
-    def __init__(self, endpoint: str, *, timeout_s: float = 10.0, session: aiohttp.ClientSession | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        timeout_s: float = 10.0,
+        session: aiohttp.ClientSession | None = None,
+        max_answer_bytes: int | None = None,
+    ) -> None:
         self.endpoint = endpoint
         self._timeout_s = timeout_s
+        self._max_answer_bytes = max_answer_bytes or MAX_ANSWER_BYTES
         self._session = session
         self._owns_session = session is None
         self._ids = itertools.count(1)
@@ -46,7 +54,7 @@ class RpcConnection:
             async with self.session.post(
                 self.endpoint, json=request, timeout=timeout, allow_redirects=False
             ) as response:
-                body = await _read(self.endpoint, response)
+                body = await _read(self.endpoint, response, self._max_answer_bytes)
                 self.has_answered = True
                 return _result_of(self.endpoint, response.status, body)
         except TimeoutError as error:
@@ -55,13 +63,13 @@ class RpcConnection:
             raise NodeUnreachable(self.endpoint, str(error) or type(error).__name__) from error
 
 
-async def _read(endpoint: str, response: aiohttp.ClientResponse) -> bytes:
+async def _read(endpoint: str, response: aiohttp.ClientResponse, limit: int) -> bytes:
     body = bytearray()
     async for piece in response.content.iter_any():
         body += piece
-        if len(body) > MAX_ANSWER_BYTES:
+        if len(body) > limit:
             response.close()
-            raise NodeUnreachable(endpoint, f"the answer is longer than {MAX_ANSWER_BYTES} bytes")
+            raise NodeUnreachable(endpoint, f"the answer is longer than {limit} bytes")
     return bytes(body)
 
 

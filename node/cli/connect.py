@@ -13,6 +13,7 @@ from node.cli.output import print_fields, run, show
 if TYPE_CHECKING:
     from abci_app.messages import Message
     from node.client import Client
+    from node.light.client import LightClient
     from node.sending import TxResult
     from primitives.keys import PrivateKey
 
@@ -33,11 +34,13 @@ def open_key(path: Path | None) -> "PrivateKey":
     return load_key(path)
 
 
-def open_client(nodes: list[str] | None, key: "PrivateKey | None" = None) -> "Client":
-    """A client of these nodes, the next one for one that does not answer."""
+def open_client(
+    nodes: list[str] | None, key: "PrivateKey | None" = None, light: "LightClient | None" = None
+) -> "Client":
+    """A client of these nodes, the next one for one that does not answer; `light` verifies what it proves."""
     from node.fallback import FallbackClient
 
-    return FallbackClient(nodes or [DEFAULT_NODE], key=key)
+    return FallbackClient(nodes or [DEFAULT_NODE], key=key, light=light)
 
 
 def send_and_show(

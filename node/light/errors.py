@@ -6,6 +6,7 @@ ProofError (node.errors)
     +-- NotEnoughTrust  signed by too few of those that are trusted: a block in between is needed first
     +-- TrustExpired    the newest trusted header is too old to build on
     +-- StaleAnswer     verified, but too old to be the newest state
+    +-- BlockMissing    the node does not have the block, or not yet
     +-- Divergence      two nodes have different blocks of one height
     +-- TrustError      what trust should start from cannot be used: genesis, trusted hash, stored headers
 """
@@ -51,6 +52,14 @@ class StaleAnswer(LightError):
             f"the newest state that {url} gives is verified but old: block {height} was made {age_s:.0f} s ago, more "
             f"than {limit_s:g} s. The node is behind or holds newer blocks back: ask another one, or give --max-age"
         )
+
+
+class BlockMissing(LightError):
+    """`text` is the node's own, made fit to be printed."""
+
+    def __init__(self, url: str, height: int, text: str) -> None:
+        printable = "".join(letter for letter in text[:200] if letter.isprintable())
+        super().__init__(f"{url} gives no block {height}: {printable}")
 
 
 class Divergence(LightError):

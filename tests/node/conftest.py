@@ -17,6 +17,7 @@ from node.chain import ChainState, Engine
 from node.client import Client
 from node.config import LimitsConfig, NodeConfig, ports_from
 from node.context import NodeContext
+from node.engine_proxy import EngineProxy
 from node.follower import Follower
 from node.genesis import install_genesis, make_genesis
 from node.init import NodeIdentity, init_node
@@ -92,6 +93,7 @@ async def serving(made: Made, engine: EngineDouble) -> AsyncIterator[Served]:
         application = web.Application(client_max_size=LIMITS.body_kib * 1024)
         metrics = Metrics(lambda: follower.height, node.usage, engine=link, da=dict, storage=dict)
         application.add_routes(RpcFace(node, metrics).routes())
+        application.add_routes(EngineProxy(link, LIMITS).routes())
         following = asyncio.create_task(follower.run())
         async with TestServer(application) as server:
             await follower.wait_for_height(1, 10.0)

@@ -53,7 +53,7 @@ class NodeSource:
             answer = await self._call("validators", height, page=str(page), per_page=str(PER_PAGE))
             more, total = read_validators(answer, height)
             found += more
-            if len(found) >= total or not more:
+            if len(found) >= min(total, MAX_VALIDATORS + 1) or not more:
                 break
         return found
 

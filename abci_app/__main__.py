@@ -21,6 +21,7 @@ from abci_app.failpoints import VARIABLE, UnknownFailPoint, arm
 from abci_app.params import GenesisError
 from abci_app.server.grammar import CallGrammar, IllegalCall
 from abci_app.server.server import AbciServer, SocketUnavailable
+from abci_app.snapshots.taking import Snapshots
 from abci_app.store import Store, StoreError
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -46,7 +47,11 @@ def main(arguments: list[str] | None = None) -> int:
         with Store(options.data) as store:
             if options.check:
                 print(f"checked {store.check_integrity()} keys", file=sys.stderr)
-            return uvloop.run(_serve(store, options.socket, _call_grammar(options.assert_call_order)))
+            application = _application(store, options)
+            try:
+                return uvloop.run(_serve(application, store, options.socket, _call_grammar(options.assert_call_order)))
+            finally:
+                application.close()
     except (StoreError, SocketUnavailable, UnknownFailPoint) as error:
         print(f"abci_app: {error}", file=sys.stderr)
         return 2
@@ -60,8 +65,28 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--assert-call-order", action="store_true", help="stop at a call that ABCI's grammar does not allow (for tests)"
     )
+    parser.add_argument(
+        "--snapshots", type=Path, help="folder of the snapshots (default: `snapshots` beside the database)"
+    )
+    parser.add_argument(
+        "--snapshot-interval", type=int, default=0, help="take one every so many blocks (default 0: never)"
+    )
+    parser.add_argument("--snapshot-keep", type=int, default=2, help="how many to keep (default 2)")
     parser.add_argument("--log-level", choices=sorted(_LEVELS), default="info")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.snapshot_interval < 0 or options.snapshot_keep < 1:
+        parser.error("--snapshot-interval should be 0 or more, --snapshot-keep 1 or more")
+    return options
+
+
+def _application(store: Store, options: argparse.Namespace) -> Application:
+    """Raises: StoreError when the folder of the snapshots cannot be used."""
+    folder = options.snapshots or options.data.with_name("snapshots")
+    try:
+        snapshots = Snapshots(folder, interval_blocks=options.snapshot_interval, keep=options.snapshot_keep)
+        return Application(store, snapshots)
+    except OSError as error:
+        raise StoreError(f"cannot use the folder of snapshots {folder}: {error}") from error
 
 
 def _call_grammar(asked_for: bool) -> CallGrammar | None:
@@ -69,8 +94,8 @@ def _call_grammar(asked_for: bool) -> CallGrammar | None:
     return CallGrammar(Path(report) if report else None) if asked_for or report else None
 
 
-async def _serve(store: Store, socket_path: Path, grammar: CallGrammar | None) -> int:
-    server = AbciServer(Application(store), socket_path, grammar=grammar)
+async def _serve(application: Application, store: Store, socket_path: Path, grammar: CallGrammar | None) -> int:
+    server = AbciServer(application, socket_path, grammar=grammar)
     await server.start()
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT):

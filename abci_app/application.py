@@ -17,6 +17,8 @@ from abci_app.proposals import choose_transactions, find_fault
 from abci_app.queries import answer_query
 from abci_app.server import abci_pb2 as pb
 from abci_app.signatures import KnownSignatures
+from abci_app.snapshots.restoring import Restorer
+from abci_app.snapshots.taking import Snapshots
 from abci_app.state import Branch, MemoryState, ReadableState
 from abci_app.store import PreparedCommit, Store
 from abci_app.transactions import tx_hash
@@ -39,8 +41,14 @@ class CallOrderError(RuntimeError):
 class Application:
     """One chain on one store. See `abci_app.server.dispatch.AbciApplication` for which calls may run side by side."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, snapshots: Snapshots | None = None) -> None:
+        """`snapshots` None: none are taken or served.
+
+        Raises: OSError when what an earlier restore left cannot be removed.
+        """
         self._store = store
+        self._snapshots = snapshots
+        self._restorer = Restorer(store, self._begin_anew)
         self._known_signatures = KnownSignatures()
         self._waiting = WaitingNonces()
         self._genesis: Branch | None = None
@@ -48,7 +56,13 @@ class Application:
         self._initial_height = 1
         self._prepared: PreparedCommit | None = None
         self._chain = CHAIN.get(store.committed)
-        """None until InitChain."""
+        """None until InitChain or a restored snapshot."""
+
+    def close(self) -> None:
+        """Stop what goes on beside the calls. To be called before the store is closed."""
+        if self._snapshots is not None:
+            self._snapshots.close()
+        self._restorer.close()
 
     # --- query and mempool connections --------------------------------------------------------------------------
     def info(self, request: pb.RequestInfo) -> pb.ResponseInfo:
@@ -183,21 +197,32 @@ class Application:
         reach("commit.written")
         self._prepared = self._genesis = None
         self._waiting.next_block()
+        if self._snapshots is not None:
+            self._snapshots.after_commit(self._store.committed)
         reach("commit.end")
         return pb.ResponseCommit(retain_height=0)
 
-    # --- snapshot connection: none are taken yet ----------------------------------------------------------------
+    # --- snapshot connection ------------------------------------------------------------------------------------
     def list_snapshots(self, request: pb.RequestListSnapshots) -> pb.ResponseListSnapshots:
-        return pb.ResponseListSnapshots()
-
-    def offer_snapshot(self, request: pb.RequestOfferSnapshot) -> pb.ResponseOfferSnapshot:
-        return pb.ResponseOfferSnapshot(result=pb.ResponseOfferSnapshot.REJECT)
+        return pb.ResponseListSnapshots(snapshots=self._snapshots.offers() if self._snapshots else [])
 
     def load_snapshot_chunk(self, request: pb.RequestLoadSnapshotChunk) -> pb.ResponseLoadSnapshotChunk:
-        return pb.ResponseLoadSnapshotChunk()
+        """An empty chunk means that there is none such."""
+        if self._snapshots is None:
+            return pb.ResponseLoadSnapshotChunk()
+        chunk = self._snapshots.load_chunk(request.height, request.format, request.chunk)
+        return pb.ResponseLoadSnapshotChunk(chunk=chunk)
+
+    def offer_snapshot(self, request: pb.RequestOfferSnapshot) -> pb.ResponseOfferSnapshot:
+        return self._restorer.offer(request)
 
     def apply_snapshot_chunk(self, request: pb.RequestApplySnapshotChunk) -> pb.ResponseApplySnapshotChunk:
-        return pb.ResponseApplySnapshotChunk(result=pb.ResponseApplySnapshotChunk.ABORT)
+        return self._restorer.apply(request)
+
+    def _begin_anew(self) -> None:
+        """The store holds a restored state."""
+        self._genesis = self._prepared = None
+        self._chain = CHAIN.get(self._store.committed)
 
     # --- steps --------------------------------------------------------------------------------------------------
     def _execute(self, branch: Branch, tx: bytes, block: BlockContext) -> Receipt:

@@ -27,6 +27,7 @@ FAIL_POINTS: Final = (
     "restore.begin",
     "restore.chunk_applied",
     "restore.complete",
+    "restore.renamed",
     "restore.end",
 )
 """Every place, in the order of one block; the snapshot and restore ones are reached in state sync only."""

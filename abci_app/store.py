@@ -5,13 +5,19 @@ What stands in the database, by first byte of the key:
     s + state key          the value
     b + bucket, 2 bytes    the bucket's packed entries (see abci_app.proofs); missing when empty
     m                      Meta: layout, height, app hash
+    r                      the height that was restored from a snapshot, where one was
 
 A block never touches the database before Commit: `prepare` works out the next app hash in memory, `commit` writes it.
 Readers (CheckTx, Query) hold a `CommittedState`, a LevelDB snapshot of one height, which later commits do not change.
+
+A restored state (abci_app.snapshots.restoring) is a database of its own beside this one, at `restored_path`. It is used
+from there at once, and takes the place of this one at the next start: so no database is moved while readers have it.
 """
 
+import os
+import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -21,6 +27,7 @@ from typing import Any, Final
 import msgspec
 import plyvel
 
+from abci_app.files import sync_folder
 from abci_app.proofs import ENTRY_BYTES, KeyProof, bucket_hash, bucket_index, find_entry
 from abci_app.state import ReadableState
 from abci_app.tree import BucketTree, NodePosition
@@ -32,6 +39,7 @@ LAYOUT: Final = 1
 _STATE: Final = b"s"
 _BUCKET: Final = b"b"
 _META: Final = b"m"
+_RESTORED: Final = b"r"
 _REPLAY_HINT: Final = "delete the application's data, and CometBFT replays it from the blocks"
 
 
@@ -86,6 +94,12 @@ class CommittedState:
                     return
                 yield key[1:], value
 
+    def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        """All items in key order, past LevelDB's cache: for whoever reads the whole state once."""
+        with self._snapshot.iterator(prefix=_STATE, fill_cache=False) as items:
+            for key, value in items:
+                yield key[1:], value
+
     def bucket(self, index: int) -> bytes:
         """Packed entries of bucket `index`; empty bytes when it has none."""
         packed: bytes | None = self._snapshot.get(_BUCKET + index.to_bytes(2, "big"))
@@ -101,19 +115,27 @@ class Store:
         Raises: StoreError when the folder is in use, not writable, or of another layout; StateCorrupted when its
         buckets do not add up to the stored app hash.
         """
+        _finish_restore(path)
+        self.path = path
         self._db = _open_database(path)
+        self._replaced: list[Any] = []
+        """Databases that are not written any more, open while readers have them."""
         self._lock = threading.Lock()
         """Held while the committed height moves, and while a proof is put together."""
         try:
-            meta = self._read_meta()
-            self._committed = CommittedState(self._db.snapshot(), meta.height, meta.app_hash)
-            self._tree = self._rebuild_tree()
+            self._load()
         except plyvel.Error as error:
             self.close()
             raise StateCorrupted(f"the database in {path} is damaged: {error}; {_REPLAY_HINT}") from error
         except StoreError:
             self.close()
             raise
+
+    def _load(self) -> None:
+        meta, restored = self._read_meta(), self._db.get(_RESTORED)
+        self._restored_height = 0 if restored is None else int.from_bytes(restored, "big")
+        self._committed = CommittedState(self._db.snapshot(), meta.height, meta.app_hash)
+        self._tree = self._rebuild_tree()
 
     def __enter__(self) -> "Store":
         return self
@@ -123,12 +145,29 @@ class Store:
 
     def close(self) -> None:
         """Let go of the database; snapshots handed out before can no longer be read."""
-        self._db.close()
+        for database in (self._db, *self._replaced):
+            database.close()
 
     @property
     def committed(self) -> CommittedState:
         """The state after the last commit."""
         return self._committed
+
+    @property
+    def is_fresh_restore(self) -> bool:
+        """Whether the state was restored from a snapshot and no block has been committed since."""
+        return 0 < self._committed.height == self._restored_height
+
+    def switch_to_restored(self) -> None:
+        """Go on with the state at `restored_path(self.path)`. Readers keep what they began with.
+
+        Raises: StoreError when it cannot be used.
+        """
+        database = _open_database(restored_path(self.path))
+        with self._lock:
+            self._replaced.append(self._db)
+            self._db = database
+            self._load()
 
     def prepare(self, height: int, writes: Mapping[bytes, bytes | None]) -> PreparedCommit:
         """The next app hash when `writes` (None deletes) are applied to the committed state. Writes nothing."""
@@ -200,11 +239,7 @@ class Store:
         return meta
 
     def _rebuild_tree(self) -> BucketTree:
-        tree, hashes = BucketTree(), dict[int, bytes]()
-        with self._db.iterator(prefix=_BUCKET) as items:
-            for key, packed in items:
-                hashes[int.from_bytes(key[1:], "big")] = bucket_hash(packed)
-        tree.apply(tree.plan(hashes))
+        tree = read_tree(self._db)
         wanted = self._committed.app_hash if self._committed.height else BucketTree().root
         if tree.root != wanted:
             raise StateCorrupted(
@@ -232,6 +267,53 @@ def state_root(state: ReadableState) -> bytes:
     hashes = {index: bucket_hash(_with_entries(b"", entries)) for index, entries in by_bucket.items()}
     tree.apply(tree.plan(hashes))
     return tree.root
+
+
+def read_tree(database: Any) -> BucketTree:
+    """The tree over the buckets that stand in a database of this layout."""
+    tree, hashes = BucketTree(), dict[int, bytes]()
+    with database.iterator(prefix=_BUCKET) as items:
+        for key, packed in items:
+            hashes[int.from_bytes(key[1:], "big")] = bucket_hash(packed)
+    tree.apply(tree.plan(hashes))
+    return tree
+
+
+def put_part(batch: Any, items: Iterable[tuple[bytes, bytes]], buckets: Mapping[int, bytes]) -> None:
+    """Add a part of a restored state to a write batch: its items, and the packed entries of its buckets."""
+    for key, value in items:
+        batch.put(_STATE + key, value)
+    for index, packed in buckets.items():
+        batch.put(_BUCKET + index.to_bytes(2, "big"), packed)
+
+
+def put_end(batch: Any, height: int, app_hash: bytes) -> None:
+    """Add to a write batch what makes a restored state a committed one."""
+    batch.put(_RESTORED, height.to_bytes(8, "big"))
+    batch.put(_META, encode(Meta(LAYOUT, height, app_hash)))
+
+
+def restored_path(path: Path) -> Path:
+    """Where the restored state waits that takes the place of the database in `path`. Only a whole one is ever there."""
+    return path.with_name(f"{path.name}.restored")
+
+
+def _finish_restore(path: Path) -> None:
+    """Put a restored state in its place; a crash in between is made up for at the next start.
+
+    Raises: StoreError.
+    """
+    restored = restored_path(path)
+    if not restored.exists():
+        return
+    _open_database(restored).close()  # not while another process works on it
+    try:
+        if path.exists():
+            shutil.rmtree(path)
+        os.rename(restored, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise StoreError(f"cannot put the restored state {restored} in place: {error}") from error
 
 
 def _open_database(path: Path) -> Any:

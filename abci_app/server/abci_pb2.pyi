@@ -955,15 +955,23 @@ class ResponseApplySnapshotChunk(_message.Message):
     REJECT_SNAPSHOT: ResponseApplySnapshotChunk.Result.ValueType  # 5
 
     RESULT_FIELD_NUMBER: _builtins.int
+    REFETCH_CHUNKS_FIELD_NUMBER: _builtins.int
+    REJECT_SENDERS_FIELD_NUMBER: _builtins.int
     result: Global___ResponseApplySnapshotChunk.Result.ValueType
+    @_builtins.property
+    def refetch_chunks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def reject_senders(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
         result: Global___ResponseApplySnapshotChunk.Result.ValueType = ...,
+        refetch_chunks: _abc.Iterable[_builtins.int] | None = ...,
+        reject_senders: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["refetch_chunks", b"refetch_chunks", "reject_senders", b"reject_senders", "result", b"result"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

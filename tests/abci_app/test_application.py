@@ -261,7 +261,7 @@ def test_results_do_not_depend_on_what_was_checked_before(tmp_path: Path) -> Non
 # --- the rest -----------------------------------------------------------------------------------------------------
 def test_snapshots_and_vote_extensions_get_honest_minimal_answers(application: Application) -> None:
     assert not application.list_snapshots(pb.RequestListSnapshots()).snapshots
-    assert application.offer_snapshot(pb.RequestOfferSnapshot()).result == pb.ResponseOfferSnapshot.REJECT
+    assert application.offer_snapshot(pb.RequestOfferSnapshot()).result == pb.ResponseOfferSnapshot.REJECT_FORMAT
     assert application.load_snapshot_chunk(pb.RequestLoadSnapshotChunk()).chunk == b""
     answer = application.apply_snapshot_chunk(pb.RequestApplySnapshotChunk())
     assert answer.result == pb.ResponseApplySnapshotChunk.ABORT

@@ -184,6 +184,7 @@ class Group:
 
     async def _run_once(self) -> str:
         """Start all and wait until one has ended ("") or there is a reason to stop them."""
+        self._failure()  # what is to be said of the run before does not count for this one
         try:
             if not await self._start():
                 return ""

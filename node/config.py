@@ -17,6 +17,8 @@ CONFIG_NAME: Final = "config.toml"
 DEFAULT_BASE_PORT: Final = 26600
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 LOOPBACK: Final = "127.0.0.1"
+URL_PATTERN: Final = r"https?://[^\s/,\"\\]+"
+"""Of services."""
 T = TypeVar("T")
 
 
@@ -111,6 +113,40 @@ class LimitsConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotsConfig:
+    """Snapshots of the chain's state, from which nodes join without executing every block."""
+
+    interval_blocks: int = _setting(1000, "One is taken every so many blocks, beside the chain; 0: none.")
+    keep: int = _setting(2, "How many are kept for others; each takes about as much disk as the state.")
+
+    def __post_init__(self) -> None:
+        _check_range(self, "snapshots", low=0, high=1_000_000_000)
+        if not self.keep:
+            raise ConfigError("snapshots.keep is 0; it should be 1 or more (interval_blocks = 0 turns them off)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSyncConfig:
+    """How a node without blocks fetches a recent state; written by `outerstep node state-sync`, unused afterwards."""
+
+    sources: tuple[str, ...] = _setting((), "Services of nodes whose headers are checked; empty: fetch all blocks.")
+    trust_height: int = _setting(0, "A block that is trusted, by its height and hash (64 hex digits).")
+    trust_hash: str = _setting("", "See trust_height.")
+    trust_period_h: int = _setting(24, "Hours after its block in which that trust may be used.")
+
+    def __post_init__(self) -> None:
+        for source in self.sources:
+            if not re.fullmatch(URL_PATTERN, source):
+                raise ConfigError(f"state_sync.sources holds {source!r}; it should be like http://host:port")
+        if not 1 <= self.trust_period_h <= 100_000:
+            raise ConfigError(f"state_sync.trust_period_h is {self.trust_period_h}; it should be 1 to 100000")
+        if not 0 <= self.trust_height < 2**63 or (self.sources and not self.trust_height):
+            raise ConfigError(f"state_sync.trust_height is {self.trust_height}; it should be the height of a block")
+        if (self.sources or self.trust_hash) and not re.fullmatch(r"[0-9a-fA-F]{64}", self.trust_hash):
+            raise ConfigError(f"state_sync.trust_hash is {self.trust_hash!r}; it should be 64 hex digits")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
     """Everything that one node needs to know about itself."""
 
@@ -120,6 +156,8 @@ class NodeConfig:
     consensus: ConsensusConfig = field(default_factory=ConsensusConfig)
     disk: DiskConfig = field(default_factory=DiskConfig)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
+    snapshots: SnapshotsConfig = field(default_factory=SnapshotsConfig)
+    state_sync: StateSyncConfig = field(default_factory=StateSyncConfig)
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", self.moniker):

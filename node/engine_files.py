@@ -11,7 +11,7 @@ from typing import Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from abci_app.transactions import MAX_TX_BYTES, possession_digest
-from node.config import ConfigError, NodeConfig
+from node.config import ConfigError, NodeConfig, StateSyncConfig
 from node.errors import SetupError
 from node.files import write_atomically
 from node.keys import write_private
@@ -22,6 +22,8 @@ SOCKET_NAME: Final = "run/abci.sock"
 """Relative: both sides run in DIR, so a long path of DIR does not hit the 107 bytes of a Unix socket's address."""
 MAX_SOCKET_PATH_BYTES: Final = 107
 """What the kernel allows for that address."""
+ENGINE_PATH: Final = "/engine"
+"""Where services pass on the calls that verifying headers takes (node.engine_proxy)."""
 GENESIS_NAME: Final = "cometbft/config/genesis.json"
 
 
@@ -150,6 +152,9 @@ create_empty_blocks_interval = "{pace.empty_block_interval_ms}ms"
 # How soon news goes on to peers; the default of 100ms adds up over the steps of a round.
 peer_gossip_sleep_duration = "10ms"
 
+[statesync]
+{_state_sync(config.state_sync)}
+
 [tx_index]
 # tx_get looks older transactions up here.
 indexer = "kv"
@@ -158,6 +163,21 @@ indexer = "kv"
 prometheus = {"true" if network.engine_metrics else "false"}
 prometheus_listen_addr = "{network.engine_metrics}"
 """
+
+
+def _state_sync(chosen: StateSyncConfig) -> str:
+    """CometBFT heeds the section only while it has no state of its own."""
+    servers = [f"{source}{ENGINE_PATH}" for source in chosen.sources]
+    return f"""enable = {"true" if servers else "false"}
+# It wants two, for comparison; a single one is given twice.
+rpc_servers = "{",".join(servers * 2 if len(servers) == 1 else servers)}"
+trust_height = {chosen.trust_height}
+trust_hash = "{chosen.trust_hash}"
+trust_period = "{chosen.trust_period_h}h"
+# The least that it takes: peers that are connected answer at once.
+discovery_time = "5s"
+chunk_request_timeout = "5s"
+chunk_fetchers = "4\""""
 
 
 def _private_key(home: Path, name: str) -> Ed25519PrivateKey:

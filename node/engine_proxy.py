@@ -18,11 +18,11 @@ from aiohttp import web
 from node import errors
 from node.chain import Engine
 from node.config import LimitsConfig
+from node.engine_files import ENGINE_PATH
 from node.errors import EngineRefused, NodeUnreachable, RpcError
 from node.rate import RateLimiter
 from node.rpc_http import BODY_S, PROXY_HEADERS, is_loopback
 
-ENGINE_PATH: Final = "/engine"
 MAX_BODY_BYTES: Final = 4096
 """Many times the longest call of CometBFT's light client."""
 MAX_AT_ONCE: Final = 16

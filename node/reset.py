@@ -18,17 +18,19 @@ from node.config import load_config
 from node.errors import SetupError
 
 SIGNING_STATE: Final = "priv_validator_state.json"
+CHAIN_DATA: Final = ("data/app", "data/app.restoring", "data/app.restored", "data/snapshots")
+"""What the application keeps of the chain."""
 
 
 def reset_chain(home: Path) -> None:
-    """Remove the application's state and CometBFT's blocks.
+    """Remove the application's state, its snapshots, and CometBFT's blocks.
 
     Raises: SetupError when there is no node, it runs, or something cannot be removed.
     """
     load_config(home)
     with single_instance(home):
         try:
-            for path in [home / "data/app", *sorted((home / "cometbft/data").iterdir())]:
+            for path in [*(home / name for name in CHAIN_DATA), *sorted((home / "cometbft/data").iterdir())]:
                 if path.name != SIGNING_STATE:
                     _remove(path)
         except OSError as error:

@@ -9,9 +9,10 @@ import argparse
 import asyncio
 import logging
 import os
+import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,8 @@ from node.trouble import DiskRoom, EngineHalt
 logger = logging.getLogger("outerstep.supervisor")
 
 ROOT: Final = Path(node.__file__).resolve().parent.parent
+ENGINE_TEMPORARY: Final = "run/engine-tmp"
+"""Where CometBFT puts the chunks of a snapshot until they are applied: they may not fit into the system's folder."""
 PROBE_TIMEOUT_S: Final = 2.0
 ROTATE_EVERY_S: Final = 60.0
 EXIT_OK: Final = 0
@@ -46,6 +49,21 @@ HINTS: Final[tuple[tuple[str, str], ...]] = (
     (
         "did you reset CometBFT without resetting your application's data",
         "Engine and application hold different histories. Start over from the other nodes: outerstep node reset.",
+    ),
+    (
+        "failed to set up light client state provider",
+        "State sync cannot begin: the sources in config.toml do not answer, or have another block at trust_height, or "
+        "the trust is older than trust_period_h. Choose anew: outerstep node reset, then outerstep node state-sync.",
+    ),
+    (
+        "stores were left in an inconsistent state",
+        "The engine ended between a state sync and the first block after it, so there is nothing to lose: outerstep "
+        "node reset, and start again.",
+    ),
+    (
+        "too far below block store base",
+        "The application's data is gone, and after a state sync the engine has not all blocks to make it again. Start "
+        "over from the other nodes: outerstep node reset, then outerstep node state-sync.",
     ),
     ("Did the application crash", "The application ended first; its log says why."),
     ("no space left on device", "The disk is full."),
@@ -149,9 +167,14 @@ def _chain_specs(home: Path, config: NodeConfig, engine: Path) -> list[ChildSpec
         return await _answers(rpc)
 
     app = _python("abci_app", "--socket", SOCKET_NAME, "--data", "data/app", "--log-level", config.log_level)
+    app += ["--snapshot-interval", str(config.snapshots.interval_blocks), "--snapshot-keep", str(config.snapshots.keep)]
     return [
         _spec(home, "app", app, app_listens, before_start=lambda: socket_path.unlink(missing_ok=True)),
-        _spec(home, "engine", [str(engine), "start", "--home", ENGINE_FOLDER], engine_answers),
+        _spec(
+            *(home, "engine", [str(engine), "start", "--home", ENGINE_FOLDER], engine_answers),
+            before_start=lambda: _make_anew(home / ENGINE_TEMPORARY),
+            environment={"TMPDIR": str(home / ENGINE_TEMPORARY)},
+        ),
     ]
 
 
@@ -170,6 +193,7 @@ def _spec(
     command: list[str],
     healthy: Callable[[], Awaitable[bool]],
     before_start: Callable[[], None] = lambda: None,
+    environment: Mapping[str, str] | None = None,
 ) -> ChildSpec:
     return ChildSpec(
         name=name,
@@ -179,8 +203,17 @@ def _spec(
         pid_file=home / f"run/{name}.pid",
         healthy=healthy,
         before_start=before_start,
-        environment={"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])},
+        environment={
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            **(environment or {}),
+        },
     )
+
+
+def _make_anew(folder: Path) -> None:
+    """An empty folder, whatever was there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _python(module: str, *arguments: str) -> list[str]:

@@ -1,10 +1,12 @@
-"""Two troubles in which a chain's processes live on and do nothing: a full disk, and an engine whose consensus died.
+"""Troubles in which a chain's processes live on and do nothing: a full disk, and an engine that has given up.
 
-CometBFT stops taking part in consensus for good when it cannot write (its log says CONSENSUS FAILURE), while its
-process lives and its RPC answers; so both are looked for from outside, and the chain is stopped and started again.
+CometBFT stops taking part in consensus for good when it cannot write (its log says CONSENSUS FAILURE), and does not
+begin with it when its state sync fails, while its process lives and its RPC answers; so both are looked for from
+outside, and the chain is stopped and started again.
 """
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +15,11 @@ MIN_FREE_BYTES: Final = 32 * MIB
 """With less than this the chain is stopped, in order, before a write fails in the middle."""
 ENOUGH_FREE_BYTES: Final = 48 * MIB
 """With this much it goes on."""
-HALTED: Final = b"CONSENSUS FAILURE!!!"
+HALTS: Final[Mapping[bytes, str]] = {
+    b"CONSENSUS FAILURE!!!": "the engine's consensus has died",
+    b"State sync failed": "the engine's state sync has failed",
+}
+"""What CometBFT says before it lives on and does nothing, in words that it says nowhere else."""
 MOST_READ_BYTES: Final = 4 * MIB
 
 
@@ -39,7 +45,7 @@ class DiskRoom:
 
 
 class EngineHalt:
-    """Whether CometBFT has said since the last look that its consensus has died."""
+    """Whether CometBFT has said since the last look that it does nothing any more."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -59,8 +65,10 @@ class EngineHalt:
                 news = self._tail + file.read(size - start)
         except OSError:
             return None
-        self._place, self._tail = size, news[-len(HALTED) + 1 :]
-        return f"the engine's consensus has died, see {self._log}" if HALTED in news else None
+        self._place = size
+        reason = next((reason for words, reason in HALTS.items() if words in news), None)
+        self._tail = b"" if reason else news[-max(map(len, HALTS)) + 1 :]
+        return f"{reason}, see {self._log}" if reason else None
 
 
 def _size(path: Path) -> int:

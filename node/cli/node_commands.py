@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from node.cli.options import CliError, JsonOption, amount
-from node.cli.output import print_fields, show
+from node.cli.output import print_fields, run, show
 
 if TYPE_CHECKING:
     from node.init import NodeIdentity
@@ -115,6 +115,37 @@ def reset(home: HomeOption, as_json: JsonOption = False) -> None:
     reset_chain(home.absolute())
     advice = f"{home}: the chain's copy is gone; start the node to fetch it again from its peers"
     show({"home": str(home)}, as_json=as_json, table=lambda: typer.echo(advice))
+
+
+@app.command("state-sync")
+def state_sync(
+    home: HomeOption,
+    sources: Annotated[
+        list[str],
+        typer.Option("--from", metavar="URL[,URL…]", help="Services of nodes of the chain; several are compared."),
+    ],
+    trust_height: Annotated[
+        int | None, typer.Option(metavar="HEIGHT", help="A block that you know to be of the chain; with --trust-hash.")
+    ] = None,
+    trust_hash: Annotated[str | None, typer.Option(metavar="HEX", help="Its hash, from somebody you trust.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have the new (or reset) node in DIR fetch a recent state at its next start, instead of executing all blocks."""
+    from node.state_sync import arm
+
+    wanted = [url.strip() for text in sources for url in text.split(",") if url.strip()]
+    trust = run(arm(home.absolute(), wanted, trust_height=trust_height, trust_hash=trust_hash))
+    if not trust.agreed:
+        reason = "you gave it"
+    elif len(trust.sources) > 1:
+        reason = f"all {len(trust.sources)} sources say the same now; they are trusted in this"
+    else:
+        reason = f"{trust.sources[0]} says so now; it alone is trusted in this (name more with --from to compare)"
+    advice = (
+        f"{home} will fetch a snapshot. Trusted block: height {trust.height}, hash {trust.hash.hex()}: {reason}.\n"
+        f"run: outerstep node start --home {home}"
+    )
+    show(trust, as_json=as_json, table=lambda: typer.echo(advice))
 
 
 def _read_identity(path: Path) -> "NodeIdentity":

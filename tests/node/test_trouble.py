@@ -9,7 +9,7 @@ import pytest
 
 from node import children, trouble
 from node.children import Group
-from node.trouble import HALTED, DiskRoom, EngineHalt
+from node.trouble import HALTS, DiskRoom, EngineHalt
 from tests.node.test_supervision import SLEEPER, STUBBORN, pid_of, ready_again, running, spec, until_gone
 
 
@@ -32,24 +32,25 @@ def test_a_disk_that_is_gone_is_trouble_too(tmp_path: Path) -> None:
     assert "cannot be read" in (DiskRoom(tmp_path / "nowhere")() or "")
 
 
-def test_the_death_of_consensus_is_told_once_for_each_time_it_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("words", HALTS)
+def test_an_engine_that_gave_up_is_told_once_for_each_time_it_says_so(tmp_path: Path, words: bytes) -> None:
     log = tmp_path / "engine.log"
     halt = EngineHalt(log)
     assert halt() is None
-    log.write_bytes(b"I committed state\nE " + HALTED[:7])
+    log.write_bytes(b"I committed state\nE " + words[:7])
     assert halt() is None
     with log.open("ab") as file:
-        file.write(HALTED[7:] + b" module=consensus\n")
-    assert "consensus has died" in (halt() or "")
+        file.write(words[7:] + b" module=some\n")
+    assert HALTS[words] in (halt() or "")
     assert halt() is None
-    log.write_bytes(b"E " + HALTED)
+    log.write_bytes(b"E " + words)
     assert halt(), "a log that was cut is read from its beginning"
     assert halt() is None
 
 
 def test_what_a_log_said_before_the_watch_does_not_count(tmp_path: Path) -> None:
     log = tmp_path / "engine.log"
-    log.write_bytes(HALTED)
+    log.write_bytes(b"".join(HALTS))
     assert EngineHalt(log)() is None
 
 

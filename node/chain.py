@@ -57,6 +57,11 @@ class Engine:
         answer = await self.call("abci_info")
         return int(answer["response"].get("last_block_height") or 0)
 
+    async def first_height(self) -> int:
+        """The lowest block that is held, or will be: 1, unless the node joined by state sync."""
+        sync = (await self.call("status"))["sync_info"]
+        return int(sync.get("earliest_block_height") or 0) or await self.committed_height() + 1
+
     async def query(self, path: str, data: bytes, *, prove: bool = False) -> Stored:
         """One ABCI query.
 

@@ -7,6 +7,7 @@ NodeError
 +-- TransactionFailed    the chain refused a transaction, or it can no longer be included
 |   +-- NonceUsed        another transaction of the account has taken its nonce: these bytes never apply
 +-- TransactionPending   not committed within the time given; it may still be
+|   +-- FateUnknown      its nonce is used, maybe by itself: the node lacks the blocks in which it would be
 +-- ProofError           an answer that the block header does not vouch for
 +-- SetupError           a node that cannot start: configuration, keys, ports, paths, engine
 """
@@ -95,6 +96,20 @@ class TransactionPending(NodeError):
     def __init__(self, tx_hash: bytes) -> None:
         super().__init__(f"transaction {tx_hash.hex()} is not in a block within the time given; it may still come")
         self.tx_hash = tx_hash
+
+
+class FateUnknown(TransactionPending):
+    """Its nonce is used up, by itself or by another transaction: the node has joined by state sync after it was signed.
+
+    Nothing may be signed in its place before another node has been asked.
+    """
+
+    def __init__(self, tx_hash: bytes, first_height: int) -> None:
+        super().__init__(tx_hash)
+        self.args = (
+            f"this node has no blocks below {first_height} (it joined by state sync), so it cannot tell whether "
+            f"transaction {tx_hash.hex()} is in one of them; ask another node",
+        )
 
 
 class ProofError(NodeError):

@@ -170,11 +170,11 @@ async def tx_get(node: NodeContext, params: rpc.TxParams) -> rpc.TxStatus:
         status = follower.transaction(params.hash)
     if status is not None:
         return status
-    valid_until = node.accepted.get(params.hash)
+    valid_until, first = node.accepted.get(params.hash), await node.engine.first_height()
     if valid_until is None:
-        return rpc.TxStatus(hash=params.hash, status="unknown")
+        return rpc.TxStatus(hash=params.hash, status="unknown", first_height=first)
     over = valid_until and follower.height > valid_until
-    return rpc.TxStatus(hash=params.hash, status="expired" if over else "pending")
+    return rpc.TxStatus(hash=params.hash, status="expired" if over else "pending", first_height=first)
 
 
 async def _older_tx(node: NodeContext, hash_: bytes) -> rpc.TxStatus | None:

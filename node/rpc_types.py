@@ -197,6 +197,9 @@ class TxStatus(_Form, frozen=True):
     ids: tuple[int, ...] = ()
     """One for each message: the id it created, or 0."""
     work_used: int = 0
+    first_height: int = 0
+    """Unless committed: the lowest block that this node has; above 1 it joined by state sync, and an older
+    transaction may be in a block that it lacks. Else 0."""
 
 
 class KeyProof(_Form, frozen=True):

@@ -18,7 +18,7 @@ from abci_app.messages import Message, Transfer
 from abci_app.transactions import TxBody, sign_transaction, tx_hash
 from abci_app.work import minimum_fee
 from node import errors
-from node.errors import NodeUnreachable, NonceUsed, RpcError, TransactionFailed, TransactionPending
+from node.errors import FateUnknown, NodeUnreachable, NonceUsed, RpcError, TransactionFailed, TransactionPending
 from node.rpc_types import TxStatus
 from primitives.keys import PrivateKey
 
@@ -262,6 +262,8 @@ class Sender:
 
         The account may be read at a newer block than the node has indexed yet, so the index is waited for first:
         otherwise our own transaction would look like a stranger's.
+
+        Raises: FateUnknown when the node has joined by state sync since `signed` was signed.
         """
         account, height = await self._client.account_and_height(self._key.address)
         if account.nonce <= signed.nonce:
@@ -271,7 +273,11 @@ class Sender:
         except TimeoutError as error:
             raise NodeUnreachable(self._client.url, f"block {height} is not indexed after {INDEX_S:g} s") from error
         status = await self._client.tx(signed.hash)
-        return status if is_final(status) else TxStatus(hash=signed.hash, status="unknown")
+        if is_final(status):
+            return status
+        if status.first_height > max(1, signed.valid_until_height - VALID_BLOCKS + 1):
+            raise FateUnknown(signed.hash, status.first_height)
+        return TxStatus(hash=signed.hash, status="unknown")
 
     async def _wait(self, signed: SignedTransaction, deadline: float) -> TxResult | None:
         """The result once it is in a block; None when another transaction used the nonce."""

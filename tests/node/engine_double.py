@@ -37,6 +37,8 @@ class EngineDouble:
         self.lose_answers = 0
         """So many broadcasts are taken in and their answers lost."""
         self.down = False
+        self.first_held = 1
+        """Lowest block that it has; above 1 as after a state sync."""
         self.app_lag = 0
         """Blocks that the application is behind."""
         self.odd: dict[str, Any] = {}
@@ -141,7 +143,7 @@ class EngineDouble:
         wanted = base64.b64decode(hash)
         for height, (txs, receipts, _) in enumerate(self.blocks, start=1):
             for index, (tx, receipt) in enumerate(zip(txs, receipts, strict=True)):
-                if tx_hash(tx) == wanted:
+                if tx_hash(tx) == wanted and height >= self.first_held:
                     return {"height": str(height), "index": index, "tx_result": result(receipt)}
         raise LookupError(f"tx ({wanted.hex()}) not found")
 
@@ -149,6 +151,7 @@ class EngineDouble:
         return {
             "node_info": {"version": "0.38.26", "id": "ab" * 20},
             "sync_info": {
+                "earliest_block_height": str(self.first_held if self.height >= self.first_held else 0),
                 "latest_block_height": str(self.height + self.app_lag),
                 "latest_block_time": TIME,
                 "catching_up": False,
@@ -174,6 +177,8 @@ class EngineDouble:
         number = self.height if height is None else int(height)
         if not 1 <= number <= self.height:
             raise LookupError(f"height {number} must be less than or equal to the current one, {self.height}")
+        if number < self.first_held:
+            raise LookupError(f"height {number} is not available, lowest height is {self.first_held}")
         return number
 
 

@@ -3,8 +3,10 @@
 import asyncio
 import base64
 import json
+import os
 import re
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ class Engine:
         self.home = home
         self._binary = str(find_engine())
         self._proxy_app = f"unix://{application_socket}"
+        self.p2p = f"127.0.0.1:{free_port()}"
         self.rpc = f"http://127.0.0.1:{free_port()}"
         self.process: asyncio.subprocess.Process
 
@@ -44,17 +47,29 @@ class Engine:
         document["consensus_params"]["block"]["max_bytes"] = str(MAX_BLOCK_BYTES)
         document["app_state"] = json.loads(genesis(key))
         path.write_text(json.dumps(document))
+        self.set_config(**{"timeout_commit": '"50ms"', **settings})
+
+    def set_config(self, **settings: str) -> None:
+        """Replace lines of config.toml."""
         config = self.home / "config" / "config.toml"
         text = config.read_text()
-        for name, value in {"timeout_commit": '"50ms"', **settings}.items():
+        for name, value in settings.items():
             text, found = re.subn(rf"(?m)^{name} = .*$", f"{name} = {value}", text)
             assert found == 1, name
         config.write_text(text)
 
-    async def start(self) -> None:
+    async def node_id(self) -> str:
+        """CometBFT's p2p id of this home."""
+        command = (self._binary, "--home", str(self.home), "show-node-id")
+        shown = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        return (await shown.communicate())[0].decode().strip()
+
+    async def start(self, **environment: str) -> None:
+        """`environment`: variables to set besides those of the tests."""
         await self._run(
             *("start", "--proxy_app", self._proxy_app, "--rpc.laddr", self.rpc.replace("http", "tcp")),
-            *("--p2p.laddr", "tcp://127.0.0.1:0"),
+            *("--p2p.laddr", f"tcp://{self.p2p}"),
+            environment=environment,
         )
 
     async def kill(self) -> None:
@@ -91,11 +106,14 @@ class Engine:
     def log(self) -> str:
         return (self.home / "log").read_text()
 
-    async def _run(self, *arguments: str, wait: bool = False) -> None:
+    async def _run(self, *arguments: str, wait: bool = False, environment: Mapping[str, str] | None = None) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
         with (self.home / "log").open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                *(self._binary, "--home", str(self.home), *arguments), stdout=log, stderr=log
+                *(self._binary, "--home", str(self.home), *arguments),
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **(environment or {})},
             )
         if wait:
             assert await self.process.wait() == 0, self.log()

@@ -27,16 +27,22 @@ RICH = 1_000_000 * MICRO_PER_TOKEN
 MAX_BLOCK_BYTES = 1 << 20
 
 
-def genesis(consensus_key: bytes = CONSENSUS_KEY, **params: int) -> bytes:
-    """`app_state` with one validator, and plenty for Alice and Bob."""
+def operator_of(index: int) -> PrivateKey:
+    """Account key of the validator with this index."""
+    return PrivateKey.from_seed(f"operator{index}") if index else OPERATOR
+
+
+def genesis(*consensus_keys: bytes, **params: int) -> bytes:
+    """`app_state` with a validator for each key (by default one), and plenty for Alice and Bob."""
     document = {
         "accounts": [{"address": format_address(key.address), "balance": RICH} for key in (ALICE, BOB)],
         "validators": [
             {
-                "operator": format_address(OPERATOR.address),
+                "operator": format_address(operator_of(index).address),
                 "consensus_key": consensus_key.hex(),
                 "bond": POWER * STAKE_PER_POWER,
             }
+            for index, consensus_key in enumerate(consensus_keys or (CONSENSUS_KEY,))
         ],
         "params": params,
     }

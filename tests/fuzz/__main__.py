@@ -8,6 +8,7 @@ promise was broken.
 
 import argparse
 import json
+import logging
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+import structlog
 from rich.console import Console
 from rich.table import Table
 
@@ -49,6 +51,7 @@ class Outcome:
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parse(arguments)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     if options.replay:
         return replay(options.targets)
     if options.inside:

@@ -1,13 +1,10 @@
 """Two real applications on two real databases with the same committed state, in which much is going on."""
 
 import atexit
-import logging
 import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Final
-
-import structlog
 
 from abci_app import messages as m
 from abci_app.application import Application
@@ -88,7 +85,6 @@ def good_messages() -> tuple[m.Message, ...]:
 @cache
 def two_instances() -> tuple[Instance, Instance]:
     """Made once in a process: FinalizeBlock without Commit leaves the committed state as it is, input after input."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     folder = tempfile.TemporaryDirectory(prefix="fuzz-")
     chain = busy_chain()
     first, second = (Instance(Path(folder.name, name), chain) for name in ("first", "second"))

@@ -75,6 +75,11 @@ def transfer(
     return sign_transaction(body, sender)
 
 
+def signed(sender: PrivateKey, nonce: int, *messages: m.Message) -> bytes:
+    """A transaction of this chain that pays just its fee."""
+    return sign_transaction(TxBody(CHAIN_ID, nonce, total_work(messages), 0, messages), sender)
+
+
 def block(height: int, txs: Sequence[bytes] = ()) -> pb.RequestFinalizeBlock:
     request = pb.RequestFinalizeBlock(txs=txs, hash=height.to_bytes(32, "big"), height=height)
     request.time.seconds = 1_700_000_000 + height

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -81,6 +82,20 @@ async def make_validators(home: Path, count: int = 4, modules: dict[int, str] | 
     for index, one in enumerate(made):
         one.engine.set_config(persistent_peers=json.dumps(",".join(peers[:index] + peers[index + 1 :])))
     return made
+
+
+async def another_machine(home: Path, peers: Sequence[Validator], *, key_of: Validator | None = None) -> Validator:
+    """One more with the same genesis, not started: with a consensus key of its own, or with that of another validator
+    but no memory of what was signed with it."""
+    added = Validator(home)
+    await added.engine.init(CHAIN_ID)
+    source, target = (one.engine.home / "config" for one in (key_of or peers[0], added))
+    names = ["genesis.json", "config.toml", *(["priv_validator_key.json"] if key_of else [])]
+    for name in names:
+        shutil.copy(source / name, target / name)
+    addresses = [f"{await one.engine.node_id()}@{one.engine.p2p}" for one in peers]
+    added.engine.set_config(persistent_peers=json.dumps(",".join(addresses)))
+    return added
 
 
 @contextlib.asynccontextmanager

@@ -15,10 +15,10 @@ PROBE: Final = "mount -t tmpfs -o size=64k tmpfs /mnt && ip link set lo up && ip
 PROBE_S: Final = 10.0
 
 
-def isolate(arguments: Sequence[str]) -> str | None:
+def isolate(arguments: Sequence[str], module: str = "localnet.chaos") -> str | None:
     """Go on in namespaces of our own: as root directly, else as root of a user namespace of our own.
 
-    Replaces this process by one that runs `python -m localnet.chaos` with the same arguments, and does not return then.
+    Replaces this process by one that runs `python -m module` with the same arguments, and does not return then.
     Returns None once inside, else why nothing can be mounted and no network laid out here.
     """
     if os.environ.get(ISOLATED):
@@ -28,7 +28,7 @@ def isolate(arguments: Sequence[str]) -> str | None:
     reason = _why_not(flags)
     if reason is not None:
         return reason
-    command = ["unshare", *flags, "--", sys.executable, "-m", "localnet.chaos", *arguments]
+    command = ["unshare", *flags, "--", sys.executable, "-m", module, *arguments]
     os.execvpe("unshare", command, {**os.environ, ISOLATED: "1"})
 
 

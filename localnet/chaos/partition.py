@@ -1,6 +1,7 @@
 """The second network: four nodes in network namespaces of their own, cut apart and healed.
 
 Node i has the address 10.77.0.(i+1) on a bridge that this process sits on too, so that it sees all of them throughout.
+Every link is shaped to 50 Mbit/s each way (`tc tbf`).
 A cut is a blackhole route on both sides. Everything lies in the namespaces of this run and goes with it (`isolation`).
 """
 
@@ -23,6 +24,11 @@ from primitives.keys import format_address
 
 BRIDGE: Final = "outerstep"
 OUR_ADDRESS: Final = "10.77.0.254/24"
+RATE_MBIT: Final = 50
+"""Of each link, each way: what people have at home."""
+LINK_BURST: Final = "128kb"
+LINK_LATENCY: Final = "400ms"
+"""How long a packet may wait in the queue of a link before it is dropped."""
 COMMAND_S: Final = 10.0
 SETTLE_S: Final = 3.0
 """After a cut, until what was under way has arrived or is lost."""
@@ -48,8 +54,8 @@ def address_of(index: int) -> str:
     return f"10.77.0.{index + 1}"
 
 
-def lay_out(nodes: int) -> None:
-    """Namespaces, links and the bridge, inside namespaces of our own.
+def lay_out(nodes: int, *, rate_mbit: int = RATE_MBIT) -> None:
+    """Namespaces, the bridge, and a link of `rate_mbit` Mbit/s each way to each node, inside namespaces of our own.
 
     Raises: PartitionFailed.
     """
@@ -65,6 +71,9 @@ def lay_out(nodes: int) -> None:
         _inside(index, "addr", "add", f"{address_of(index)}/24", "dev", "eth0")
         for device in ("lo", "eth0"):
             _inside(index, "link", "set", device, "up")
+        shape = ["root", "tbf", "rate", f"{rate_mbit}mbit", "burst", LINK_BURST, "latency", LINK_LATENCY]
+        _run("tc", "qdisc", "add", "dev", outer, *shape)
+        _run("tc", "-n", name, "qdisc", "add", "dev", "eth0", *shape)
 
 
 def make_network(home: Path, nodes: int) -> Path:

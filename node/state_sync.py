@@ -68,6 +68,15 @@ async def arm(
         return Trust(height, hash_, wanted, agreed=True)
 
 
+def disarm(home: Path) -> None:
+    """Have the node in `home` fetch all blocks again, should it have none.
+
+    Raises: SetupError.
+    """
+    config = load_config(home)
+    save_config(home, replace(config, state_sync=replace(config.state_sync, sources=())))
+
+
 def check_empty(home: Path) -> None:
     """Raises: SetupError when there is a copy of the chain that a state sync would not touch."""
     engine = home / "cometbft/data"

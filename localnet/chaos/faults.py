@@ -4,23 +4,28 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from localnet.chaos.disk import SmallDisk
-from localnet.chaos.plan import Fault
+from localnet.chaos.plan import STATE_SYNC, Fault
 from localnet.chaos.report import FaultRecord
 from localnet.chaos.watch import Watch
 from localnet.network import Localnet, NodeProcess, StartFailed
+from node.chain import Engine
+from node.state_sync import arm, disarm
 
 RECOVERY_S: Final = 120.0
 """How long a node may take to be healthy and at the newest block again."""
 DISK_FAILS_S: Final = 30.0
 """How long a node may go on with a full disk before the fault counts as one that did nothing."""
 REFILL_S: Final = 0.5
+SNAPSHOT_S: Final = 120.0
+"""How long it may take until the first snapshot is there."""
 POLL_S: Final = 5.0
 NEW_BLOCKS: Final = 2
 """The node must take part in this many blocks after the fault."""
-STARTS: Final = {"kill_node": 1, "block_sync": 1, "state_sync": 1}
+STARTS: Final = {"kill_node": 1, "block_sync": 1, STATE_SYNC: 1}
 """How often an operator may have to start the node; with every other kind its supervisor must do without."""
 
 
@@ -53,6 +58,8 @@ async def inject(scene: Scene, fault: Fault) -> FaultRecord:
     watch.disturb(fault.node)
     note = await INJECTIONS[fault.kind](scene, fault)
     await _recover(net, fault)
+    if fault.kind == STATE_SYNC:
+        note += f"; its first block is now {await _first_block(net, fault.node)}"
     watch.calm(fault.node)
     return FaultRecord(
         kind=fault.kind,
@@ -135,7 +142,40 @@ async def _fill_disk(scene: Scene, fault: Fault) -> str:
 async def _rejoin_by_blocks(scene: Scene, fault: Fault) -> str:
     height = scene.watch.heights[fault.node]
     await scene.net.wipe_node(fault.node)
+    disarm(Path(scene.net.nodes[fault.node].home))
     return f"wiped at height {height}, fetched all blocks again"
+
+
+async def _rejoin_by_state(scene: Scene, fault: Fault) -> str:
+    """Wiped once another node has a snapshot to give."""
+    net, height = scene.net, scene.watch.heights[fault.node]
+    others = [node for node in net.nodes if node.index != fault.node]
+    async with asyncio.timeout(SNAPSHOT_S):
+        while not any(_has_snapshot(Path(node.home)) for node in others):
+            await asyncio.sleep(REFILL_S)
+    await net.wipe_node(fault.node)
+    await arm(Path(net.nodes[fault.node].home), [node.url for node in others])
+    return f"wiped at height {height}, restored a snapshot"
+
+
+def _has_snapshot(home: Path) -> bool:
+    folder = home / "data/snapshots"
+    return folder.is_dir() and any(path.name.isdigit() for path in folder.iterdir())
+
+
+async def _first_block(net: Localnet, index: int) -> int:
+    """The lowest block that the engine of a node has.
+
+    Raises: FaultFailed when that is the first of the chain: then no snapshot was restored.
+    """
+    engine = Engine(net.nodes[index].engine_url)
+    try:
+        first = await engine.first_height()
+    finally:
+        await engine.close()
+    if first <= 1:
+        raise FaultFailed(f"node{index} was to restore a snapshot, and has fetched all blocks")
+    return first
 
 
 def _process_of(fault: Fault) -> NodeProcess:
@@ -160,4 +200,5 @@ INJECTIONS: Final[Mapping[str, Injection]] = {
     **{kind: _kill if kind.startswith("kill") else _pause for kind in PROCESS_OF},
     "disk_full": _fill_disk,
     "block_sync": _rejoin_by_blocks,
+    STATE_SYNC: _rejoin_by_state,
 }

@@ -6,6 +6,7 @@ import random
 import shutil
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -13,21 +14,24 @@ from rich.console import Console
 
 from localnet.chaos.audit import audit_network
 from localnet.chaos.disk import DiskError, SmallDisk
-from localnet.chaos.faults import INJECTIONS, Scene, inject
+from localnet.chaos.faults import INJECTIONS, FaultFailed, Scene, inject
 from localnet.chaos.findings import NODES, ChaosOptions, Findings, NetworkFindings
 from localnet.chaos.history import differing
 from localnet.chaos.load import Load
 from localnet.chaos.partition import NamespaceNet, PartitionFailed, cut_and_heal, lay_out, make_network
-from localnet.chaos.plan import DISK_FULL, PARTITION_KINDS, SINGLE_KINDS, choose_roles, make_plan
-from localnet.chaos.report import INTERRUPTED, write_report
+from localnet.chaos.plan import DISK_FULL, PARTITION_KINDS, SINGLE_KINDS, STATE_SYNC, Fault, choose_roles, make_plan
+from localnet.chaos.report import INTERRUPTED, FaultRecord, write_report
 from localnet.chaos.watch import Watch
 from localnet.homes import HomesError, create_homes, existing_network
 from localnet.network import Localnet, StartFailed
 from localnet.ports import claim
 from localnet.state import save_state
+from node.config import SnapshotsConfig, load_config, save_config
 
 NETWORKS: Final = ("net", "cut")
 """Folders below the home, one for each network."""
+SNAPSHOT_BLOCKS: Final = 100
+"""How often nodes take snapshots: within a run, there must be one to restore."""
 PAYERS: Final = 6
 AUDIT_S: Final = 60.0
 """Kept free at the end for the audit."""
@@ -138,7 +142,7 @@ class Run:
             await asyncio.sleep(fault.gap_s)
             load.check()
             self.say(f"{fault.kind} at node{fault.node}, height {scene.watch.height} …")
-            record = await inject(scene, fault)
+            record = await self._inject(scene, fault)
             missing.discard(fault.kind)
             self.findings.faults.append(record)
             self.findings.longest_stall_s = scene.watch.longest_stall_s
@@ -148,6 +152,17 @@ class Run:
                 f"{len(told.acknowledged)} payments committed, longest stall {scene.watch.longest_stall_s:.1f} s)"
             )
         self.findings.skipped |= dict.fromkeys(missing, "no time was left for it")
+
+    async def _inject(self, scene: Scene, fault: Fault) -> FaultRecord:
+        try:
+            record = await inject(scene, fault)
+        except (FaultFailed, TimeoutError):
+            if fault.kind == STATE_SYNC:
+                self.findings.state_sync_ok = False
+            raise
+        if fault.kind == STATE_SYNC:
+            self.findings.state_sync_ok = True
+        return record
 
     # --- parts of a network cut apart -----------------------------------------------------------------------------
     async def _cut_apart(self, kinds: tuple[str, ...]) -> None:
@@ -217,7 +232,11 @@ def _remove(home: Path) -> None:
 def _make_network(home: Path) -> Path:
     """The homes of the nodes, before any of them is started."""
     with claim(None, NODES) as base_port:
-        save_state(home, create_homes(home, nodes=NODES, base_port=base_port))
+        network = create_homes(home, nodes=NODES, base_port=base_port)
+        save_state(home, network)
+    for node in network.nodes:
+        config = load_config(Path(node.home))
+        save_config(Path(node.home), replace(config, snapshots=SnapshotsConfig(interval_blocks=SNAPSHOT_BLOCKS)))
     return home
 
 

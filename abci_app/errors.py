@@ -134,6 +134,13 @@ class ConsensusKeyTaken(InvalidTransaction):
     code = 48
 
 
+class TooManyUnbondings(InvalidTransaction):
+    code = 49
+
+    def __init__(self, *, limit: int) -> None:
+        super().__init__(f"{limit} unbondings of this validator wait already; the next may follow when one is paid out")
+
+
 class UnknownWorker(InvalidTransaction):
     code = 50
 

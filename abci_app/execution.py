@@ -54,7 +54,7 @@ def init_genesis(branch: Branch, genesis: Genesis) -> None:
 
 def begin_block(branch: Branch, block: BlockContext, evidence: Sequence[Evidence]) -> list[Event]:
     """Before the transactions: punish double signatures."""
-    return stake.punish(branch, evidence)
+    return stake.punish(branch, evidence, block)
 
 
 def check_transaction(

@@ -96,6 +96,8 @@ SERVICE_KEYS: Final = Table("service_key", ServiceKey)
 POWERS: Final = Table("power", Power)
 """consensus key -> power in CometBFT's validator set."""
 UNBONDINGS: Final = Table("unbonding", records.Unbonding)
+UNBONDINGS_OF: Final = Table("unbonding_of", Marker)
+"""(operator, release height, id) of stake that a validator takes out: what a double signature cuts."""
 WORKERS: Final = Table("worker", records.Worker)
 JOBS: Final = Table("job", records.Job)
 JOB_KEYS: Final = Table("job_key", IdRecord)
@@ -136,6 +138,7 @@ TABLES: Final[dict[str, Table[msgspec.Struct]]] = {
         SERVICE_KEYS,
         POWERS,
         UNBONDINGS,
+        UNBONDINGS_OF,
         WORKERS,
         JOBS,
         JOB_KEYS,

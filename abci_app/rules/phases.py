@@ -9,6 +9,7 @@ commit are one span for whoever commits: its end is fixed when the round opens, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -22,6 +23,10 @@ from abci_app.rules.rounds import commit_deadline, score_sheets_of, submissions_
 from abci_app.rules.settling import round_event, settle_round, void_round
 from abci_app.rules.tally import Value, has_quorum, is_hopeless, scored_out, scorer_stakes, take_votes
 from abci_app.state import Branch
+
+MAX_LOOKED_AT_PER_BLOCK: Final = 2_000
+"""Jobs that are due and workers of their rounds, counted together, that the end of one block looks at: many jobs made
+to be due at one height cannot stop the chain. About a quarter of a second at the most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +54,31 @@ Step = Move | Void | Settle | None
 
 
 def advance_jobs(branch: Branch, block: BlockContext) -> list[Event]:
-    """End of block: move every due job as far as it goes, in the order of ids."""
-    due: set[int] = set()
-    for key, _ in tables.DUE_JOBS.iterate(branch):
-        height, job_id = _split_key(key)
-        if height > block.height:
-            break
-        due.add(job_id)
-        tables.DUE_JOBS.delete(branch, height, job_id)
+    """End of block: move the jobs that are due as far as they go, in the order of (height at which they were due, id).
+
+    At most `MAX_LOOKED_AT_PER_BLOCK`; the rest comes first in the next block. Messages go by the deadlines of the
+    phases all the same, and whatever follows a phase that ends late gets its full time.
+    """
     events: list[Event] = []
-    for job_id in sorted(due):
+    for job_id in _take_due_jobs(branch, block):
         events.extend(_advance_job(branch, job_id, block))
     return events
+
+
+def _take_due_jobs(branch: Branch, block: BlockContext) -> list[int]:
+    """The jobs to look at in this block, each once; they are due no more."""
+    due: dict[int, None] = {}
+    left = MAX_LOOKED_AT_PER_BLOCK
+    for key, _ in tables.DUE_JOBS.iterate(branch):
+        height, job_id = _split_key(key)
+        if height > block.height or (left <= 0 and job_id not in due):
+            break
+        if job_id not in due:
+            due[job_id] = None
+            round_ = open_round_of(branch, job_of(branch, job_id))
+            left -= 1 + len(round_.expected if round_ else ())
+        tables.DUE_JOBS.delete(branch, height, job_id)
+    return list(due)
 
 
 def _split_key(key: bytes) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Bonding, unbonding, validators' services, and what a double signature costs."""
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -17,6 +17,7 @@ from abci_app.errors import (
     InsufficientFunds,
     LastValidator,
     ServiceKeyTaken,
+    TooManyUnbondings,
     ValidatorExists,
     ValidatorJailed,
 )
@@ -24,12 +25,15 @@ from abci_app.ledger import burn, counters_of, credit, debit, params_of
 from abci_app.records import Unbonding, Validator
 from abci_app.rules.effect import NOTHING_TO_TELL, Effect
 from abci_app.rules.validators import active_operators, consensus_address, put_validator, validator_of
-from abci_app.state import Branch
+from abci_app.state import Branch, ReadableState
 from abci_app.transactions import possession_digest, service_possession_digest
 from primitives.amounts import slash_amount
 from primitives.keys import format_address, verify_signature
 
 Role = Literal["validator", "worker"]
+
+MAX_UNBONDINGS: Final = 64
+"""Of one validator at a time: what a double signature has to cut stays little, however the stake was taken out."""
 
 
 def register_validator(branch: Branch, message: m.RegisterValidator, sender: bytes, block: BlockContext) -> Effect:
@@ -65,7 +69,7 @@ def unbond(branch: Branch, message: m.Unbond, sender: bytes, block: BlockContext
 
     While nobody else is active nothing may leave: the last validator, jailed or not, keeps the chain going.
 
-    Raises: UnknownValidator, InsufficientFunds, BondTooSmall, LastValidator.
+    Raises: UnknownValidator, InsufficientFunds, BondTooSmall, LastValidator, TooManyUnbondings.
     """
     validator = validator_of(branch, sender)
     left = validator.bond - message.amount
@@ -75,6 +79,8 @@ def unbond(branch: Branch, message: m.Unbond, sender: bytes, block: BlockContext
         _need_bond(branch, left)
     if (left == 0 or validator.jailed) and all(operator == sender for operator in active_operators(branch)):
         raise LastValidator("no other active validator would be left")
+    if sum(1 for _ in _unbondings_of(branch, sender)) >= MAX_UNBONDINGS:
+        raise TooManyUnbondings(limit=MAX_UNBONDINGS)
     put_validator(branch, replace(validator, bond=left))
     start_unbonding(branch, sender, message.amount, "validator", block)
     return NOTHING_TO_TELL
@@ -131,6 +137,8 @@ def start_unbonding(branch: Branch, owner: bytes, amount: int, role: Role, block
         role=role,
     )
     tables.UNBONDINGS.put(branch, record, record.release_height, record.id)
+    if role == "validator":
+        tables.UNBONDINGS_OF.put(branch, tables.Marker(), owner, record.release_height, record.id)
 
 
 def release_unbondings(branch: Branch, block: BlockContext) -> None:
@@ -139,32 +147,52 @@ def release_unbondings(branch: Branch, block: BlockContext) -> None:
         if record.release_height >= block.height:
             break
         tables.UNBONDINGS.delete(branch, record.release_height, record.id)
+        tables.UNBONDINGS_OF.delete(branch, record.owner, record.release_height, record.id)
         credit(branch, record.owner, record.amount)
 
 
+def _unbondings_of(state: ReadableState, operator: bytes) -> Iterator[tuple[int, int]]:
+    """(release height, id) of the stake that this validator is taking out, in that order."""
+    prefix = len(tables.UNBONDINGS_OF.key(operator))
+    for key, _ in tables.UNBONDINGS_OF.iterate(state, operator):
+        yield int.from_bytes(key[prefix : prefix + 8], "big"), int.from_bytes(key[prefix + 8 :], "big")
+
+
 # --- evidence -----------------------------------------------------------------------------------------------------
-def punish(branch: Branch, evidence: Sequence[Evidence]) -> list[Event]:
-    """Slash and jail each validator that signed twice, once however often it is reported; unknown ones are skipped."""
+def punish(branch: Branch, evidence: Sequence[Evidence], block: BlockContext) -> list[Event]:
+    """Slash and jail each validator that signed twice, once however often it is reported.
+
+    Unknown ones are skipped, and evidence so old that the stake of its height may have been paid out.
+    """
+    last_age = params_of(branch).unbonding_blocks
     events: list[Event] = []
     for entry in evidence:
         known = tables.CONSENSUS_KEYS.get(branch, entry.consensus_address)
         validator = tables.VALIDATORS.get(branch, known.operator) if known else None
-        if validator is None or validator.jailed:
+        if validator is None or validator.jailed or _age(entry, block) > last_age:
             continue
         _slash(branch, validator)
         events.append(Event("validator", {"operator": format_address(validator.operator), "jailed": "true"}))
     return events
 
 
+def _age(entry: Evidence, block: BlockContext) -> int:
+    """In blocks, as CometBFT counts: up to the block before this one.
+
+    CometBFT itself lets evidence pass that is too old in blocks as long as it is young enough in seconds.
+    """
+    return block.height - 1 - entry.height
+
+
 def _slash(branch: Branch, validator: Validator) -> None:
     ppm = params_of(branch).slash_double_sign_ppm
     burned = slash_amount(validator.bond, ppm)
     put_validator(branch, replace(validator, bond=validator.bond - burned, jailed=True))
-    for _, record in tables.UNBONDINGS.iterate(branch):
-        if record.owner == validator.operator and record.role == "validator":
-            part = slash_amount(record.amount, ppm)
-            burned += part
-            tables.UNBONDINGS.put(
-                branch, replace(record, amount=record.amount - part), record.release_height, record.id
-            )
+    for key in _unbondings_of(branch, validator.operator):
+        record = tables.UNBONDINGS.get(branch, *key)
+        if record is None:
+            raise LookupError("an unbonding is in the index of its owner and nowhere else")
+        part = slash_amount(record.amount, ppm)
+        burned += part
+        tables.UNBONDINGS.put(branch, replace(record, amount=record.amount - part), *key)
     burn(branch, burned)

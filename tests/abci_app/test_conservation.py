@@ -16,6 +16,7 @@ from abci_app import tables
 from abci_app.block import Evidence
 from abci_app.params import STAKE_PER_POWER, Params
 from abci_app.records import Round
+from abci_app.rules import phases
 from abci_app.rules.jobs import is_expected
 from abci_app.rules.validators import is_active
 from primitives.deals import receipt_digest
@@ -46,6 +47,8 @@ WORKERS = ("w0", "w1", "w2", "w3")
 EVERYBODY = ("alice", "bob", *WORKERS, *VALIDATORS)
 NAMES = {address(name): name for name in EVERYBODY}
 PARAMS = Params(unbonding_blocks=5, max_void_rounds=3, deal_pending_blocks=3, kept_service_sets=2)
+FEW = 1
+"""Jobs and workers that a block of a late life looks at: one job."""
 SCORERS = tuple(sorted(address(v) for v in VALIDATORS[:2]))
 
 someone = st.sampled_from(EVERYBODY)
@@ -94,7 +97,7 @@ class ChainLife(RuleBasedStateMachine):
 
     @rule(who=st.sampled_from(["v0", "v3", "nobody"]))
     def report_double_signature(self, who: str) -> None:
-        self.evidence.append(double_sign(who))
+        self.evidence.append(double_sign(who, height=self.chain.height))
 
     @rule(garbage=st.binary(max_size=30))
     def put_garbage_into_the_block(self, garbage: bytes) -> None:
@@ -240,8 +243,16 @@ class ChainLife(RuleBasedStateMachine):
             assert deal.id not in living or deal.end_height >= self.chain.height
         for _, job in tables.JOBS.iterate(state):
             assert (job.status in ("open", "closing")) == (job.escrow > 0)
-            assert job.open_round < 0 or self.chain.round(job.open_round, job.id).deadline >= self.chain.height
+            in_time = job.open_round < 0 or self.chain.round(job.open_round, job.id).deadline >= self.chain.height
+            assert in_time or phases.MAX_LOOKED_AT_PER_BLOCK == FEW
         self.check_powers()
+        self.check_unbondings()
+
+    def check_unbondings(self) -> None:
+        state = self.chain.state
+        indexed = {key[-16:] for key, _ in tables.UNBONDINGS_OF.iterate(state)}
+        taken_out = {key[-16:] for key, record in tables.UNBONDINGS.iterate(state) if record.role == "validator"}
+        assert indexed == taken_out
 
     def check_powers(self) -> None:
         state = self.chain.state
@@ -262,3 +273,22 @@ class ChainLife(RuleBasedStateMachine):
 
 TestChainLife = ChainLife.TestCase
 TestChainLife.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+class LateChainLife(ChainLife):
+    """A block looks at one job only, so that rounds of the others go on late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._usual = phases.MAX_LOOKED_AT_PER_BLOCK
+        phases.MAX_LOOKED_AT_PER_BLOCK = FEW  # type: ignore[misc]
+
+    def teardown(self) -> None:
+        try:
+            super().teardown()
+        finally:
+            phases.MAX_LOOKED_AT_PER_BLOCK = self._usual  # type: ignore[misc]
+
+
+TestLateChainLife = LateChainLife.TestCase
+TestLateChainLife.settings = settings(max_examples=20, stateful_step_count=40, deadline=None)

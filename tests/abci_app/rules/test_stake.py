@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from abci_app import messages as m
 from abci_app import tables
 from abci_app.params import Params
+from abci_app.rules.stake import MAX_UNBONDINGS
 from abci_app.rules.validators import active_stake
 from tests.abci_app.rules.chain import (
     START_BALANCE,
@@ -239,6 +240,56 @@ def test_evidence_twice_in_a_block_and_again_later_punishes_once() -> None:
     chain.block(evidence=[double_sign("v0")])
     assert chain.validator("v0").bond == bond
     assert chain.end.validator_updates == ()
+
+
+def test_evidence_counts_for_as_long_as_stake_of_its_height_may_be_there() -> None:
+    """CometBFT counts its age up to the block before the one that it stands in."""
+    chain = Chain(make_genesis(Params(unbonding_blocks=5)))
+    chain.skip_to(10)
+    chain.block(evidence=[double_sign("v0", height=4), double_sign("v1", height=5)])
+    assert not chain.validator("v0").jailed
+    assert chain.validator("v1").jailed
+    assert chain.validator("v0").bond == 100 * TOKEN
+
+
+def test_stake_taken_out_after_the_double_signature_is_cut_up_to_its_last_block() -> None:
+    chain = Chain(make_genesis(Params(unbonding_blocks=5)))
+    chain.ok("v0", m.Unbond(amount=100 * TOKEN))
+    left_at = chain.height
+    before = chain.balance("v0")
+    chain.skip_to(left_at + 5)
+    chain.block(evidence=[double_sign("v0", height=left_at)])
+    assert chain.balance("v0") == before + 95 * TOKEN
+    assert list(tables.UNBONDINGS_OF.iterate(chain.state)) == []
+
+
+def test_a_double_signature_cuts_all_unbondings_of_its_validator_and_of_nobody_else() -> None:
+    chain = Chain()
+    for amount in (3 * TOKEN, 2 * TOKEN):
+        chain.block(*[chain.tx(v, m.Unbond(amount=amount), nonce_ahead=i) for v in VALIDATORS[:2] for i in (0, 1)])
+    burned = chain.burned
+    chain.block(evidence=[double_sign("v1")])
+    left = {
+        v: [u.amount for _, u in tables.UNBONDINGS.iterate(chain.state) if u.owner == address(v)] for v in VALIDATORS
+    }
+    assert left == {
+        "v0": [3 * TOKEN, 3 * TOKEN, 2 * TOKEN, 2 * TOKEN],
+        "v1": [2_850_000, 2_850_000, 1_900_000, 1_900_000],
+        "v2": [],
+        "v3": [],
+    }
+    assert chain.burned == burned + 5 * TOKEN
+
+
+def test_a_validator_takes_stake_out_in_so_many_parts_at_a_time_and_no_more() -> None:
+    chain = Chain(make_genesis(Params(unbonding_blocks=3)))
+    parts = [chain.tx("v0", m.Unbond(amount=1), nonce_ahead=i) for i in range(MAX_UNBONDINGS + 1)]
+    receipts = chain.block(*parts)
+    assert [receipt.code for receipt in receipts] == [0] * MAX_UNBONDINGS + [49]
+    assert chain.refused("v0", m.Unbond(amount=1)) == 49
+    chain.ok("v1", m.Unbond(amount=1))
+    chain.skip_to(chain.height + 3)
+    chain.ok("v0", m.Unbond(amount=1))
 
 
 def test_evidence_against_an_unknown_key_is_skipped() -> None:

@@ -37,6 +37,9 @@ _SCALARS: Final[dict[Any, dict[str, Any]]] = {
     types.NoneType: {"type": "null"},
 }
 
+_BYTES_OF_CALLERS: Final = "^((0x)?([0-9a-fA-F]{2})*|outer1[0-9a-z]+)$"
+"""Byte strings in parameters: node.jsonform reads more than it writes."""
+
 
 def describe() -> dict[str, Any]:
     """The whole document, as JSON values."""
@@ -47,7 +50,8 @@ def describe() -> dict[str, Any]:
         "info": {
             "title": "outerstep node",
             "version": package_version("outerstep"),
-            "description": "Byte strings of 20 bytes are outer1… addresses, all others lower-case hex.",
+            "description": "Byte strings of 20 bytes are outer1… addresses, all others lower-case hex; "
+            "in parameters, upper-case hex and a leading 0x are fine too.",
         },
         "methods": methods,
         "components": {"schemas": dict(sorted(schemas.items()))},
@@ -86,13 +90,20 @@ def _describe_method(method: Method, schemas: dict[str, Any]) -> dict[str, Any]:
             {
                 "name": field.name,
                 "required": field.required,
-                "schema": _with_default(schema_of(hints[field.name], schemas), field),
+                "schema": _with_default(_of_callers(schema_of(hints[field.name], schemas)), field),
             }
             for field in msgspec.structs.fields(method.params)
         ],
         "result": {"name": "result", "schema": schema_of(method.result, schemas)},
         "errors": [{"code": code, "message": ERRORS[code]} for code in (*OF_EVERY_METHOD, *method.own_errors)],
     }
+
+
+def _of_callers(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema as a parameter has it."""
+    if "anyOf" in schema:
+        return {"anyOf": [_of_callers(option) for option in schema["anyOf"]]}
+    return {**schema, "pattern": _BYTES_OF_CALLERS} if "pattern" in schema else schema
 
 
 def _with_default(schema: dict[str, Any], field: msgspec.structs.FieldInfo) -> dict[str, Any]:

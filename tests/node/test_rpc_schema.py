@@ -38,6 +38,7 @@ integers = st.integers(0, 9) | st.integers() | st.sampled_from([-1, 2**63 - 1, 2
 hex_text = st.sampled_from([32, 20, 33, 0, 1]).flatmap(lambda n: st.binary(min_size=n, max_size=n)) | st.binary()
 byte_text = (
     hex_text.map(bytes.hex)
+    | hex_text.map(lambda value: f"0x{value.hex().upper()}")
     | st.just(format_address(ALICE.address))
     | st.text("0123456789abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=60).map(lambda rest: f"outer1{rest}")
 )

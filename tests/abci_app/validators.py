@@ -10,7 +10,7 @@ from pathlib import Path
 
 from node.engine_files import consensus_address
 from tests.abci_app.cometbft import Engine
-from tests.abci_app.kit import CHAIN_ID, POWER, AppProcess, genesis, transfer
+from tests.abci_app.kit import CHAIN_ID, MAX_BLOCK_BYTES, POWER, AppProcess, genesis, transfer
 
 DEADLINE_S = 90
 SETTINGS = {
@@ -62,8 +62,11 @@ class Validator:
                 await asyncio.sleep(0.05)
 
 
-async def make_validators(home: Path, count: int = 4, modules: dict[int, str] | None = None) -> list[Validator]:
-    """Homes with one genesis; not started. `modules`: applications other than ours, by index."""
+async def make_validators(
+    home: Path, count: int = 4, modules: dict[int, str] | None = None, *, block_bytes: int = MAX_BLOCK_BYTES
+) -> list[Validator]:
+    """Homes with one genesis; not started. `modules`: applications other than ours, by index. At most half of a block
+    of `block_bytes` may be evidence."""
     made = [Validator(home / f"v{index}", (modules or {}).get(index, "abci_app")) for index in range(count)]
     for one in made:
         await one.engine.init(CHAIN_ID, **SETTINGS)
@@ -76,6 +79,8 @@ async def make_validators(home: Path, count: int = 4, modules: dict[int, str] | 
         for document, key in zip(documents, keys, strict=True)
     ]
     first["app_state"] = json.loads(genesis(*keys))
+    first["consensus_params"]["block"]["max_bytes"] = str(block_bytes)
+    first["consensus_params"]["evidence"]["max_bytes"] = str(block_bytes // 2)
     for path in paths:
         path.write_text(json.dumps(first))
     peers = [f"{await one.engine.node_id()}@{one.engine.p2p}" for one in made]

@@ -86,6 +86,7 @@ def check_genesis(document: bytes) -> str:
         chain_id, app_state, engine = parsed["chain_id"], parsed["app_state"], parsed["validators"]
         genesis = parse_genesis(json.dumps(app_state).encode())
         listed = {base64.b64decode(v["pub_key"]["value"]).hex(): int(v["power"]) for v in engine}
+        evidence_blocks = int(parsed["consensus_params"]["evidence"]["max_age_num_blocks"])
     except GenesisError as error:
         raise SetupError(f"genesis.json: {error}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -94,6 +95,11 @@ def check_genesis(document: bytes) -> str:
         raise SetupError(f"chain id {chain_id!r} should be 1 to 50 letters, digits, - _ and .")
     if listed != {v.consensus_key: v.bond // STAKE_PER_POWER for v in genesis.validators}:
         raise SetupError("genesis.json: CometBFT's validators and those of app_state differ in keys or powers")
+    if evidence_blocks < genesis.params.unbonding_blocks:
+        raise SetupError(
+            f"genesis.json: evidence.max_age_num_blocks is {evidence_blocks}; it should be at least unbonding_blocks "
+            f"({genesis.params.unbonding_blocks}), as long as stake answers for a double signature"
+        )
     return chain_id
 
 
@@ -115,7 +121,8 @@ def install_genesis(home: Path, document: bytes) -> None:
 
 
 def _consensus_params(params: Params) -> dict[str, Any]:
-    """Evidence counts for as long as stake can be slashed, by blocks; its duration is kept shorter than those."""
+    """Evidence counts for as long as stake can be slashed. CometBFT drops what is too old in blocks and in time both, so
+    the blocks always count; the time, that of the fastest blocks, is what light clients take as trusting period."""
     return {
         "block": {"max_bytes": str(MAX_BLOCK_BYTES), "max_gas": str(params.max_block_work)},
         "evidence": {

@@ -54,6 +54,8 @@ def test_evidence_does_not_outlast_the_stake_that_answers_for_it(tmp_path: Path)
         (["validators", 0, "power"], "1", "differ in keys or powers"),
         (["validators"], [], "differ in keys or powers"),
         (["validators"], 5, "not a genesis"),
+        (["consensus_params", "evidence", "max_age_num_blocks"], "1999", "should be at least unbonding_blocks"),
+        (["consensus_params", "evidence"], {}, "not a genesis"),
         (["chain_id"], None, "chain id None"),
         (["chain_id"], "a b", "chain id 'a b'"),
     ],

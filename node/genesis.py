@@ -121,7 +121,7 @@ def install_genesis(home: Path, document: bytes) -> None:
 
 
 def _consensus_params(params: Params) -> dict[str, Any]:
-    """Evidence counts for as long as stake can be slashed. CometBFT drops what is too old in blocks and in time both, so
+    """Evidence counts for as long as stake can be slashed. CometBFT drops what is too old in blocks and time both, so
     the blocks always count; the time, that of the fastest blocks, is what light clients take as trusting period."""
     return {
         "block": {"max_bytes": str(MAX_BLOCK_BYTES), "max_gas": str(params.max_block_work)},

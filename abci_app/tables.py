@@ -88,7 +88,8 @@ class Power(msgspec.Struct, frozen=True, array_like=True):
 ACCOUNTS: Final = Table("account", records.Account)
 VALIDATORS: Final = Table("validator", records.Validator)
 ACTIVE_VALIDATORS: Final = Table("validator_active", Marker)
-"""(operator) of validators that are not jailed and have the minimum bond: candidates for consensus."""
+"""(2^63-1 - bond, operator) of validators that are not jailed and have the minimum bond: candidates for consensus,
+those with the most stake first."""
 CONSENSUS_KEYS: Final = Table("consensus_key", ConsensusKey)
 """CometBFT's address of the key (first 20 bytes of its SHA-256) -> operator and key."""
 SERVICE_KEYS: Final = Table("service_key", ServiceKey)

@@ -1,4 +1,4 @@
-"""How long the end of a block takes when thousands of jobs are due at one height, and what a double signature takes:
+"""How long the end of a block takes when much is due at one height, what a double signature takes, and many validators:
 ``python benchmarks/bench_end_of_block.py [JOBS]`` from the root of the repository.
 
 The jobs have one worker each that does nothing, the cheapest that can be made: their round is void and the next opens.
@@ -15,9 +15,10 @@ from msgspec.structs import replace
 
 from abci_app import tables
 from abci_app.execution import begin_block, end_block
-from abci_app.records import Member, Submission, Unbonding, Worker
+from abci_app.records import Member, Submission, Unbonding, Validator, Worker
 from abci_app.rules.jobs import look_at, put_job
 from abci_app.rules.stake import MAX_UNBONDINGS
+from abci_app.rules.validators import put_validator
 from abci_app.state import Branch
 from abci_app.store import Store
 from primitives.hashing import sha256
@@ -79,6 +80,17 @@ def chain_with_unbondings(num_others: int) -> Chain:
     return chain
 
 
+def chain_with_validators(num_validators: int) -> Chain:
+    """So many active validators, far more than take part in consensus."""
+    chain = Chain()
+    branch = Branch(chain.state)
+    for number in range(num_validators):
+        key = sha256(b"%d" % number)
+        put_validator(branch, Validator(operator=key[:20], consensus_key=key, bond=10**7 + number))
+    chain.state.apply(branch)
+    return chain
+
+
 def measure(name: str, chain: Chain, what: Callable[[Branch], object]) -> None:
     """Over LevelDB, as in a node; the first of several blocks is what the cap is for."""
     with tempfile.TemporaryDirectory() as folder, Store(Path(folder)) as store:
@@ -106,6 +118,8 @@ def main() -> None:
     stake = chain_with_unbondings(20_000)
     evidence = [double_sign("v0")]
     measure("double signature", stake, lambda branch: begin_block(branch, stake.context(), evidence))
+    many = chain_with_validators(10_000)
+    measure("10,000 validators", many, lambda branch: end_block(branch, many.context()))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ A validator is active while it is not jailed and its bond is at least `min_valid
 
 import hashlib
 from collections.abc import Iterator
+from itertools import islice
 
 from msgspec.structs import replace
 
@@ -16,6 +17,7 @@ from abci_app.ledger import counters_of, params_of
 from abci_app.params import STAKE_PER_POWER, Params
 from abci_app.records import Validator
 from abci_app.state import Branch, ReadableState
+from primitives.amounts import MAX_AMOUNT
 from primitives.blobs import ServiceMember, ServiceSet
 from primitives.keys import format_address
 
@@ -35,11 +37,17 @@ def validator_of(state: ReadableState, operator: bytes) -> Validator:
 
 def put_validator(branch: Branch, validator: Validator) -> None:
     """Write the record and keep the index of active validators true."""
+    least = params_of(branch).min_validator_bond
+    before = tables.VALIDATORS.get(branch, validator.operator)
+    if before is not None and is_active(before, least):
+        tables.ACTIVE_VALIDATORS.delete(branch, *_rank(before))
     tables.VALIDATORS.put(branch, validator, validator.operator)
-    if is_active(validator, params_of(branch).min_validator_bond):
-        tables.ACTIVE_VALIDATORS.put(branch, tables.Marker(), validator.operator)
-    else:
-        tables.ACTIVE_VALIDATORS.delete(branch, validator.operator)
+    if is_active(validator, least):
+        tables.ACTIVE_VALIDATORS.put(branch, tables.Marker(), *_rank(validator))
+
+
+def _rank(validator: Validator) -> tuple[int, bytes]:
+    return MAX_AMOUNT - validator.bond, validator.operator
 
 
 def is_active(validator: Validator, min_validator_bond: int) -> bool:
@@ -47,23 +55,24 @@ def is_active(validator: Validator, min_validator_bond: int) -> bool:
 
 
 def active_operators(state: ReadableState) -> Iterator[bytes]:
-    """Operators of all active validators, sorted, also those beyond `max_validators`."""
+    """Operators of all active validators, also those beyond `max_validators`: most stake first, then by operator."""
+    prefix = len(tables.ACTIVE_VALIDATORS.key(0))
     for key, _ in tables.ACTIVE_VALIDATORS.iterate(state):
-        yield key[len(tables.ACTIVE_VALIDATORS.prefix) :]
+        yield key[prefix:]
 
 
 def consensus_validators(state: ReadableState) -> list[Validator]:
-    """The active validators with the most stake, sorted by operator."""
-    active = [validator_of(state, operator) for operator in active_operators(state)]
-    chosen = sorted(active, key=lambda v: (-v.bond, v.operator))[: params_of(state).max_validators]
-    return sorted(chosen, key=lambda v: v.operator)
+    """The active validators with the most stake, sorted by operator. Looks at no others, however many there are."""
+    chosen = islice(active_operators(state), params_of(state).max_validators)
+    return [validator_of(state, operator) for operator in sorted(chosen)]
 
 
 def active_stake(state: ReadableState, operator: bytes) -> int:
     """Bond of `operator` if it is an active validator, else 0."""
-    if state.get(tables.ACTIVE_VALIDATORS.key(operator)) is None:
+    validator = tables.VALIDATORS.get(state, operator)
+    if validator is None or not is_active(validator, params_of(state).min_validator_bond):
         return 0
-    return validator_of(state, operator).bond
+    return validator.bond
 
 
 # --- end of block -------------------------------------------------------------------------------------------------

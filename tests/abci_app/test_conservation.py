@@ -18,7 +18,7 @@ from abci_app.params import STAKE_PER_POWER, Params
 from abci_app.records import Round
 from abci_app.rules import phases
 from abci_app.rules.jobs import is_expected
-from abci_app.rules.validators import is_active
+from abci_app.rules.validators import active_operators, is_active
 from primitives.deals import receipt_digest
 from primitives.hashing import sha256
 from tests.abci_app.rules.chain import (
@@ -260,6 +260,8 @@ class ChainLife(RuleBasedStateMachine):
         powers = {k[prefix:]: record.power for k, record in tables.POWERS.iterate(state)}
         active = [v for _, v in tables.VALIDATORS.iterate(state) if is_active(v, self.chain.params.min_validator_bond)]
         assert powers, "the validator set is never empty"
+        by_stake = sorted(active, key=lambda v: (-v.bond, v.operator))
+        assert list(active_operators(state)) == [v.operator for v in by_stake]
         if active:
             assert powers == {v.consensus_key: v.bond // STAKE_PER_POWER for v in active}
             assert [member.stake for member in self.chain.service_set().members] == [v.bond for v in active]

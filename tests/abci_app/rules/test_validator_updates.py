@@ -11,7 +11,7 @@ from abci_app import messages as m
 from abci_app import tables
 from abci_app.block import Evidence
 from abci_app.params import STAKE_PER_POWER, Params
-from abci_app.rules.validators import consensus_validators
+from abci_app.rules.validators import is_active
 from primitives.amounts import MAX_AMOUNT
 from tests.abci_app.engine_model import MAX_TOTAL_POWER, EngineValidators, IllegalUpdate
 from tests.abci_app.rules.chain import PEOPLE, TOKEN, VALIDATORS, Chain, double_sign, make_genesis, possession, public
@@ -66,7 +66,9 @@ class ValidatorLife(RuleBasedStateMachine):
             self.pending, self.evidence = [], []
             self.queued.clear()
             self.engine.apply(self.chain.end.validator_updates)
-            chosen = consensus_validators(self.chain.state)
+            least, most = self.chain.params.min_validator_bond, self.chain.params.max_validators
+            active = [v for _, v in tables.VALIDATORS.iterate(self.chain.state) if is_active(v, least)]
+            chosen = sorted(active, key=lambda v: (-v.bond, v.operator))[:most]
             if chosen:
                 assert self.engine.powers == {v.consensus_key: v.bond // STAKE_PER_POWER for v in chosen}
 

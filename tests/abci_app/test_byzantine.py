@@ -65,7 +65,7 @@ async def test_a_proposer_that_wastes_its_blocks_costs_the_others_nothing_but_ro
     """What it adds decodes, so its blocks are decided; honest payments get into them and into all others, once."""
     validators = await make_validators(tmp_path, modules={3: "tests.abci_app.wasteful_application"})
     payments, wasted = Payments(validators[0]), 0
-    async with running(validators):
+    async with running(validators), asyncio.timeout(DEADLINE_S):
         last = 0
         while wasted < 2:
             last = await payments.pay()

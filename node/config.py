@@ -100,13 +100,15 @@ class DiskConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsConfig:
-    """What one caller may ask of the JSON-RPC."""
+    """What callers may ask of the services."""
 
     body_kib: int = _setting(1024, "Largest request body.")
     batch: int = _setting(50, "Most calls in one batch.")
     calls_per_s: int = _setting(200, "Per address, on average; loopback is not limited.")
     calls_burst: int = _setting(1000, "Per address, at once.")
-    websockets: int = _setting(200, "Connections in all.")
+    websockets: int = _setting(200, "Open WebSockets in all.")
+    connections: int = _setting(1000, "Open connections to the services' port in all.")
+    connections_per_address: int = _setting(100, "Of these from one address (IPv6: /64); loopback is not limited.")
 
     def __post_init__(self) -> None:
         _check_range(self, "limits", low=1, high=1_000_000)

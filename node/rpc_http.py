@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from aiohttp import WSMsgType, web
 
+from da_layer.limits import ByteBudget, Lease
 from node import errors
 from node.context import NodeContext
 from node.errors import RpcError
@@ -26,6 +27,10 @@ MAX_SUBSCRIPTIONS: Final = 16
 HEARTBEAT_S: Final = 30.0
 BODY_S: Final = 20.0
 """How long the body of a POST may take to come."""
+SMALL_BODY_BYTES: Final = 16 * 1024
+"""What any body may hold; only what is above counts against BODIES_BYTES, so small calls always pass."""
+BODIES_BYTES: Final = 32 * 1024 * 1024
+"""What the bodies of all POSTs that are coming in or being answered may hold together."""
 PROXY_HEADERS: Final = (
     "Origin",
     "Forwarded",
@@ -47,6 +52,7 @@ class RpcFace:
         self._metrics = metrics
         self._server = RpcServer(node, metrics.count_call)
         self._limiter = RateLimiter(limits.calls_per_s, limits.calls_burst, time.monotonic)
+        self._bodies = ByteBudget(BODIES_BYTES)
         self._num_sockets = 0
 
     def routes(self) -> list[web.RouteDef]:
@@ -59,19 +65,29 @@ class RpcFace:
 
     async def post(self, request: web.Request) -> web.StreamResponse:
         """One call or a batch."""
-        try:
-            async with asyncio.timeout(BODY_S):
-                body = await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            limit = self._node.config.limits.body_kib
-            return _refusal(413, errors.INVALID_REQUEST, f"the body is larger than {limit} KiB")
-        except TimeoutError:
-            return _refusal(408, errors.INVALID_REQUEST, f"the body did not come within {BODY_S:g} s")
-        caller = self._caller(request)
-        answer = await self._server.handle(body, caller)
+        with self._bodies.lease() as lease:
+            try:
+                async with asyncio.timeout(BODY_S):
+                    body = await self._read_body(request, lease)
+            except TimeoutError:
+                return _refusal(408, errors.INVALID_REQUEST, f"the body did not come within {BODY_S:g} s")
+            if isinstance(body, web.Response):
+                return body
+            answer = await self._server.handle(body, self._caller(request))
         if answer is None:
             return web.Response(status=204)
         return web.Response(body=answer, content_type=JSON_TYPE)
+
+    async def _read_body(self, request: web.Request, lease: Lease) -> bytes | web.Response:
+        """The body, or the refusal as soon as it is too large or all bodies together are."""
+        limit, body = self._node.config.limits.body_kib, bytearray()
+        async for piece in request.content.iter_any():
+            body += piece
+            if len(body) > limit * 1024:
+                return _refusal(413, errors.INVALID_REQUEST, f"the body is larger than {limit} KiB")
+            if not lease.take(max(0, len(body) - SMALL_BODY_BYTES - lease.taken)):
+                return _refusal(503, errors.RATE_LIMITED, "too many large bodies at once; try again later")
+        return bytes(body)
 
     async def health(self, request: web.Request) -> web.StreamResponse:
         """200 while the node follows its chain, else 503 with the reason."""
@@ -159,10 +175,13 @@ class SocketConnection:
                 answer = await server.handle(body, caller)
                 if answer is not None:
                     await self._outgoing.put(answer.decode())
+                    # Answers may be long: the next call waits until the client has taken this one.
+                    await self._outgoing.join()
 
     async def _write(self) -> None:
         while True:
             await self._socket.send_str(await self._outgoing.get())
+            self._outgoing.task_done()
 
     def _on_event(self, topic: str, event: Event) -> None:
         for number, wanted in self._topics.items():

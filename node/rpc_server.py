@@ -22,6 +22,7 @@ from node.rpc_methods import METHODS, check_allowed
 logger = logging.getLogger("outerstep.rpc")
 
 MAX_MESSAGE_CHARACTERS: Final = 500
+TOO_MANY_CALLS: Final = (errors.RATE_LIMITED, "too many calls from this address; slow down")
 
 
 @dataclass(slots=True)
@@ -45,14 +46,20 @@ class RpcServer:
         self._document: Any = None
 
     async def handle(self, body: bytes, caller: Caller) -> bytes | None:
-        """The answer to a body, or None when nothing should be said (notifications only)."""
+        """The answer to a body, or None when nothing should be said (notifications only).
+
+        A body counts as one call before it is looked at, so that no garbage is parsed for nothing; its first call is
+        then paid for.
+        """
+        if not caller.take_call():
+            return _encode(_failure(None, *TOO_MANY_CALLS))
         try:
             document = json.loads(body, parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
             return _encode(_failure(None, errors.PARSE_ERROR, "the body is not JSON in UTF-8"))
         if isinstance(document, list):
             return await self._handle_batch(document, caller)
-        answer = await self._handle_one(document, caller)
+        answer = await self._handle_one(document, caller, paid=True)
         return None if answer is None else _encode(answer)
 
     async def _handle_batch(self, calls: list[Any], caller: Caller) -> bytes | None:
@@ -63,10 +70,11 @@ class RpcServer:
             return _encode(
                 _failure(None, errors.INVALID_REQUEST, f"the batch has {len(calls)} calls; at most {limit} are allowed")
             )
-        answers = [answer for call in calls if (answer := await self._handle_one(call, caller)) is not None]
-        return _encode(answers) if answers else None
+        answers = [await self._handle_one(call, caller, paid=index == 0) for index, call in enumerate(calls)]
+        said = [answer for answer in answers if answer is not None]
+        return _encode(said) if said else None
 
-    async def _handle_one(self, request: Any, caller: Caller) -> dict[str, Any] | None:
+    async def _handle_one(self, request: Any, caller: Caller, *, paid: bool) -> dict[str, Any] | None:
         problem = _check_request(request)
         if problem is not None:
             self._count("unknown", errors.INVALID_REQUEST)
@@ -74,6 +82,8 @@ class RpcServer:
         is_notification = "id" not in request
         id_, name = request.get("id"), request["method"]
         try:
+            if not paid and not caller.take_call():
+                raise RpcError(*TOO_MANY_CALLS)
             result = await self._call(name, request.get("params", {}), caller)
             answer = {"jsonrpc": "2.0", "id": id_, "result": result}
         # The standard asks for -32603 whatever went wrong inside one call, and the other calls of a batch or a
@@ -85,8 +95,6 @@ class RpcServer:
         return None if is_notification else answer
 
     async def _call(self, name: str, params: Any, caller: Caller) -> Any:
-        if not caller.take_call():
-            raise RpcError(errors.RATE_LIMITED, "too many calls from this address; slow down")
         if name in caller.extra:
             return await caller.extra[name](params)
         if name == DISCOVER:

@@ -26,6 +26,7 @@ from node.chain import ChainState, Engine
 from node.chain_sources import ChainDeals, ChainForBlobs
 from node.checks import check_genesis_file
 from node.config import NodeConfig, load_config, local_address, split_address
+from node.connections import ConnectionLimits, Connections, connection_middleware
 from node.context import NodeContext
 from node.engine_proxy import EngineProxy
 from node.errors import SetupError
@@ -89,12 +90,18 @@ class Services:
             da=self.rows.metrics,
             storage=self.storage.metrics,
         )
-        application = web.Application(client_max_size=self.config.limits.body_kib * 1024)
+        size = self.config.limits.body_kib * 1024
+        application = web.Application(client_max_size=size, middlewares=[connection_middleware])
         application.add_routes(RpcFace(self.node, metrics).routes())
         application.add_routes(EngineProxy(self.engine, self.config.limits).routes())
         application.add_routes(self.da_routes)
         application.add_routes(storage_routes(self.storage))
         return application
+
+    def connection_limits(self) -> ConnectionLimits:
+        """Limits on the connections to the one port of all services."""
+        limits = self.config.limits
+        return ConnectionLimits(connections=limits.connections, per_address=limits.connections_per_address)
 
     async def keep_house(self) -> None:
         """At each new height drop what is over: rows past their expiry, files whose deals ended."""
@@ -118,8 +125,8 @@ class Services:
         await self.engine.close()
 
 
-async def serve(home: Path) -> None:
-    """Serve until SIGINT or SIGTERM.
+async def serve(home: Path, connection_limits: ConnectionLimits | None = None) -> None:
+    """Serve until SIGINT or SIGTERM, under the configuration's limits on connections or under these.
 
     Raises: SetupError when it cannot start.
     """
@@ -128,7 +135,10 @@ async def serve(home: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
-        async with _listening(services), asyncio.TaskGroup() as tasks:
+        async with (
+            _listening(services, connection_limits or services.connection_limits()),
+            asyncio.TaskGroup() as tasks,
+        ):
             work = [tasks.create_task(services.follower.run()), tasks.create_task(services.keep_house())]
             await stop.wait()
             for task in work:
@@ -138,14 +148,19 @@ async def serve(home: Path) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _listening(services: Services) -> AsyncIterator[None]:
+async def _listening(services: Services, limits: ConnectionLimits) -> AsyncIterator[None]:
     host, port = split_address(services.config.network.services, name="network.services")
+    connections = Connections(limits)
     runner = web.AppRunner(services.application(), access_log=None, shutdown_timeout=3.0)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
+        assert runner.server is not None
+        server = await connections.listen(runner.server, host, port)
         logger.info("serving on %s:%d", host, port)
-        yield
+        try:
+            yield
+        finally:
+            server.close()
     except OSError as error:
         raise SetupError(f"network.services: cannot listen on {host}:{port}: {error.strerror}") from error
     finally:

@@ -13,7 +13,7 @@ import resource
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -91,7 +91,8 @@ class LimitedConnection(asyncio.Protocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        # uvloop's transports have the methods of asyncio.Transport without being one.
+        transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self._address = str(peer[0]) if peer else ""
         if not self._connections.admit(self._address):

@@ -29,8 +29,8 @@ BODY_S: Final = 20.0
 """How long the body of a POST may take to come."""
 SMALL_BODY_BYTES: Final = 16 * 1024
 """What any body may hold; only what is above counts against BODIES_BYTES, so small calls always pass."""
-BODIES_BYTES: Final = 32 * 1024 * 1024
-"""What the bodies of all POSTs that are coming in or being answered may hold together."""
+BODIES_BYTES: Final = 16 * 1024 * 1024
+"""What the bodies of all POSTs coming in or being answered may hold together, or four of the largest bodies."""
 PROXY_HEADERS: Final = (
     "Origin",
     "Forwarded",
@@ -52,7 +52,7 @@ class RpcFace:
         self._metrics = metrics
         self._server = RpcServer(node, metrics.count_call)
         self._limiter = RateLimiter(limits.calls_per_s, limits.calls_burst, time.monotonic)
-        self._bodies = ByteBudget(BODIES_BYTES)
+        self._bodies = ByteBudget(max(BODIES_BYTES, 4 * limits.body_kib * 1024))
         self._num_sockets = 0
 
     def routes(self) -> list[web.RouteDef]:

@@ -28,8 +28,9 @@ demo: setup ## Four nodes, four workers, one paid training job on real text; wri
 chaos: setup ## Four nodes under load, broken in every way we know, about 8 minutes; writes build/chaos.json (ARGS="--seed 7")
 	@$(BIN)/python -m localnet.chaos $(ARGS)
 
-test: setup ## Run all tests (ARGS="tests/storage -k resume" for some of them)
-	@$(BIN)/pytest $(ARGS)
+# Three files at a time: most of the time of the long ones is waiting for blocks.
+test: setup ## Run all tests (ARGS="tests/storage -k resume" for some of them, ARGS="-n 0" one after the other)
+	@$(BIN)/pytest -n 3 --dist loadfile $(ARGS)
 
 engines: setup ## Run the tests that start engines with CometBFT 0.38.26 and 0.40.0, building both (ARGS="-k transfers")
 	@$(BIN)/python -m node.engine --install --with-abci-cli

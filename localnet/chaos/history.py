@@ -71,16 +71,6 @@ async def read_history(node: NodeState, height: int) -> dict[int, Block]:
     return blocks
 
 
-async def first_height(node: NodeState) -> int:
-    """The first block that a node keeps: 1, unless it came by state sync.
-
-    Raises: AuditFailed.
-    """
-    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TIMEOUT_S)) as session:
-        status = await engine_call(session, node, "status", {})
-        return int(status["sync_info"]["earliest_block_height"])
-
-
 def genesis_accounts(node: NodeState) -> dict[bytes, Account]:
     """Accounts before the first block, by address, as the node's genesis file gives them.
 

@@ -36,7 +36,7 @@ engines: setup ## Run the tests that start engines with CometBFT 0.38.26 and 0.4
 	@$(BIN)/python -m node.engine --install --with-abci-cli
 	@OUTERSTEP_ENGINE_VERSION=0.40.0 $(BIN)/python -m node.engine --install --with-abci-cli
 	@for version in 0.38.26 0.40.0; do echo "== CometBFT $$version"; \
-		OUTERSTEP_ALL_ENGINES=1 OUTERSTEP_ENGINE_VERSION=$$version $(BIN)/pytest -m network $(ARGS) || exit 1; done
+		OUTERSTEP_ALL_ENGINES=1 OUTERSTEP_ENGINE_VERSION=$$version $(BIN)/pytest -n 3 --dist loadfile -m network $(ARGS) || exit 1; done
 
 fuzz: setup ## Fuzz the application under coverage guidance, about 5 minutes; writes build/fuzz.json (ARGS="--seconds 600")
 	@$(BIN)/python -c 'import atheris, coverage' 2>/dev/null || $(BIN)/uv pip install -q -p $(BIN)/python -c constraints.txt atheris coverage

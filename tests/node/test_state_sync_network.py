@@ -27,6 +27,8 @@ from tests.node.real_node import ALICE, BOB, ROOT, make_homes, stop, transfer
 pytestmark = pytest.mark.network
 
 INTERVAL = 10
+JOIN_S = 240
+"""CometBFT gives up a peer that sends nothing only after two minutes."""
 ACCOUNTS = [PrivateKey.from_seed(f"account {number}").address for number in range(240)]
 PATCHED = (
     "from node import supervisor; plain = supervisor._python; supervisor._python = lambda module, *rest: "
@@ -68,6 +70,7 @@ async def app_hash_of_block(client: Client, height: int) -> bytes:
     return block.app_hash
 
 
+@pytest.mark.timeout(2 * JOIN_S)
 async def test_a_node_joins_by_state_sync_among_hostile_peers_and_follows(tmp_path: Path) -> None:
     *old, home = make_homes(tmp_path, 4)
     for each in (*old, home):
@@ -96,7 +99,7 @@ async def test_a_node_joins_by_state_sync_among_hostile_peers_and_follows(tmp_pa
 
         joined = await stack.enter_async_context(running(home, "honest", **{FAIL_POINT: "restore.renamed"}))
         reader = await stack.enter_async_context(Client(read_identity(home).url))
-        await reader.wait_for_height(height, timeout_s=120)
+        await reader.wait_for_height(height, timeout_s=JOIN_S)
         said = (home / "logs/app.log").read_text()
         assert "wrong chunk of a snapshot" in said
         assert "snapshot and its senders refused" in said

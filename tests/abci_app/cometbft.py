@@ -5,7 +5,6 @@ import base64
 import json
 import os
 import re
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,7 @@ import aiohttp
 
 from node.engine import find_engine
 from tests.abci_app.kit import MAX_BLOCK_BYTES, POWER, genesis
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+from tests.ports import free_ports
 
 
 class Engine:
@@ -29,8 +23,9 @@ class Engine:
         self.home = home
         self._binary = str(find_engine())
         self._proxy_app = f"unix://{application_socket}"
-        self.p2p = f"127.0.0.1:{free_port()}"
-        self.rpc = f"http://127.0.0.1:{free_port()}"
+        port = free_ports(2)
+        self.p2p = f"127.0.0.1:{port}"
+        self.rpc = f"http://127.0.0.1:{port + 1}"
         self.process: asyncio.subprocess.Process
 
     async def init(self, chain_id: str, **settings: str) -> None:

@@ -137,9 +137,8 @@ async def test_a_double_signature_on_a_real_network_is_slashed_once_and_its_vali
         assert conservation_gap(store.committed) == 0
 
 
-async def flood(through: Validator, sender: PrivateKey, stop: asyncio.Event) -> None:
-    """Keep as many payments of about a kilobyte waiting as one account may."""
-    nonce = 0
+async def flood(through: Validator, sender: PrivateKey, nonce: int, stop: asyncio.Event) -> None:
+    """Keep as many payments of about a kilobyte waiting as one account may, the first with this nonce."""
     while not stop.is_set():
         tx = transfer(nonce, sender=sender, to=OPERATOR, num_messages=30)
         answer = await through.engine.call("broadcast_tx_sync", tx=base64.b64encode(tx).decode())
@@ -151,15 +150,19 @@ async def flood(through: Validator, sender: PrivateKey, stop: asyncio.Event) -> 
 
 
 async def test_full_blocks_leave_room_for_evidence_and_all_accept_them(tmp_path: Path) -> None:
-    """CometBFT stops a proposer whose application returns more than the evidence leaves room for."""
+    """CometBFT stops a proposer whose application returns more than the evidence leaves room for.
+
+    The one that signs twice has so little power that its turn is far: its twin would propose an empty block.
+    """
     validators = await make_validators(tmp_path, block_bytes=SMALL_BLOCK_BYTES)
     twin = await another_machine(tmp_path / "twin", validators[:3], key_of=validators[3])
     for one in [*validators, twin]:
         one.engine.set_config(timeout_commit='"250ms"')
     stop = asyncio.Event()
     async with running(validators):
-        floods = [asyncio.create_task(flood(validators[0], sender, stop)) for sender in (ALICE, BOB)]
-        await validators[0].reach(3)
+        await take_out(validators[0], 3, POWER * STAKE_PER_POWER - Params().min_validator_bond)
+        await validators[0].reach(await validators[0].engine.height_above(0) + len(validators) + 2)
+        floods = [asyncio.create_task(flood(validators[0], *of, stop)) for of in ((ALICE, 0), (BOB, 1))]
         async with running([twin]), asyncio.timeout(DEADLINE_S):
             while not (await validator_record(validators[0], 3)).jailed:
                 await asyncio.sleep(0.05)

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -15,6 +14,7 @@ from node.config import ports_from
 from node.genesis import install_genesis, make_genesis
 from node.init import connect_peers, init_node
 from primitives.keys import PrivateKey
+from tests.ports import free_ports
 
 ALICE = PrivateKey.from_seed("alice")
 BOB = PrivateKey.from_seed("bob")
@@ -23,26 +23,10 @@ ROOT = Path(children.__file__).parent.parent
 ONE_TRY = "from node import children, supervisor; children.MAX_QUICK_FAILURES = 1; "
 
 
-def free_base_port(first: int = 41000) -> int:
-    """The first of four free ports in a row."""
-    for base in range(first, 60000, 10):
-        try:
-            for port in range(base, base + 4):
-                with socket.create_server(("127.0.0.1", port)):
-                    pass
-        except OSError:
-            continue
-        return base
-    raise OSError("no four free ports in a row")
-
-
 def make_homes(folder: Path, count: int) -> list[Path]:
     """Nodes of one chain that know each other; the first is the only validator, and Alice has money."""
-    homes, identities, port = [folder / f"node{index}" for index in range(count)], [], 41000
-    for home in homes:
-        port = free_base_port(port)
-        identities.append(init_node(home, network=ports_from(port)))
-        port += 10
+    homes = [folder / f"node{index}" for index in range(count)]
+    identities = [init_node(home, network=ports_from(free_ports(4))) for home in homes]
     genesis = make_genesis(identities[:1], {ALICE.address: TOKENS}, chain_id="real-1")
     for home in homes:
         install_genesis(home, genesis)

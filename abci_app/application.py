@@ -13,15 +13,14 @@ from abci_app.block import BlockContext, Event, Evidence, Receipt
 from abci_app.chain import CHAIN, Chain
 from abci_app.failpoints import reach
 from abci_app.params import STAKE_PER_POWER, Genesis, GenesisError, parse_genesis
+from abci_app.parsed import KnownTransactions
 from abci_app.proposals import choose_transactions, find_fault
 from abci_app.queries import answer_query
 from abci_app.server import abci_pb2 as pb
-from abci_app.signatures import KnownSignatures
 from abci_app.snapshots.restoring import Restorer
 from abci_app.snapshots.taking import Snapshots
 from abci_app.state import Branch, MemoryState, ReadableState
 from abci_app.store import PreparedCommit, Store
-from abci_app.transactions import tx_hash
 from abci_app.waiting import WaitingNonces
 
 APP_NAME: Final = "outerstep"
@@ -49,7 +48,7 @@ class Application:
         self._store = store
         self._snapshots = snapshots
         self._restorer = Restorer(store, self._begin_anew)
-        self._known_signatures = KnownSignatures()
+        self._known = KnownTransactions()
         self._waiting = WaitingNonces()
         self._genesis: Branch | None = None
         """The state that InitChain made, until the first commit has written it."""
@@ -84,17 +83,15 @@ class Application:
         chain = self._chain
         if chain is None:
             return pb.ResponseCheckTx(code=NOT_STARTED_CODE, log="the chain has not started", codespace=APP_NAME)
-        recheck = request.type == pb.RECHECK
         receipt = execution.check_transaction(
             self._state(),
             request.tx,
             chain_id=chain.chain_id,
             height=self._next_height(),
-            recheck=recheck,
+            recheck=request.type == pb.RECHECK,
             waiting=self._waiting,
+            known=self._known,
         )
-        if receipt.code == 0 and not recheck:
-            self._known_signatures.add(tx_hash(request.tx))
         return pb.ResponseCheckTx(
             code=receipt.code,
             log=receipt.log,
@@ -133,6 +130,7 @@ class Application:
         txs = choose_transactions(
             self._state(),
             request.txs,
+            self._known,
             max_tx_bytes=request.max_tx_bytes,
             chain_id=self._started().chain_id,
             height=request.height,
@@ -140,7 +138,8 @@ class Application:
         return pb.ResponsePrepareProposal(txs=txs)
 
     def process_proposal(self, request: pb.RequestProcessProposal) -> pb.ResponseProcessProposal:
-        fault = find_fault(self._state(), request.txs, max_block_bytes=self._started().max_block_bytes)
+        limit = self._started().max_block_bytes
+        fault = find_fault(self._state(), request.txs, self._known, max_block_bytes=limit)
         if fault is None:
             return pb.ResponseProcessProposal(status=pb.ResponseProcessProposal.ACCEPT)
         _log.warning("proposal rejected", height=request.height, reason=fault, proposer=request.proposer_address.hex())
@@ -226,8 +225,7 @@ class Application:
 
     # --- steps --------------------------------------------------------------------------------------------------
     def _execute(self, branch: Branch, tx: bytes, block: BlockContext) -> Receipt:
-        known = tx_hash(tx) in self._known_signatures
-        return execution.execute_transaction(branch, tx, block, signature_known_good=known)
+        return execution.execute_transaction(branch, tx, block, known=self._known.find(tx))
 
     def _state(self) -> ReadableState:
         """The committed state, or before the first commit what InitChain made."""

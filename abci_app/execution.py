@@ -25,13 +25,13 @@ from abci_app.errors import (
 )
 from abci_app.forms import check_form
 from abci_app.genesis import write_genesis
-from abci_app.ledger import account_of, burn, debit, params_of
+from abci_app.ledger import account_of, burn, params_of
 from abci_app.params import Genesis, Params
+from abci_app.parsed import KnownTransactions, ParsedTransaction, parse_transaction
 from abci_app.rules import deals, phases, stake, validators
 from abci_app.rules.handlers import HANDLERS
 from abci_app.state import Branch, ReadableState
-from abci_app.transactions import Transaction, TxBody, check_signature, decode_transaction, tx_hash
-from abci_app.work import total_work
+from abci_app.transactions import TxBody, check_signature
 from primitives.amounts import MAX_AMOUNT
 from primitives.encoding import encode
 
@@ -65,49 +65,56 @@ def check_transaction(
     height: int,
     recheck: bool,
     waiting: Waiting | None = None,
+    known: KnownTransactions | None = None,
 ) -> Receipt:
     """Whether `tx` may wait in the mempool: everything that costs little first, the signature last.
 
     `height` is that of the next block. Nonces up to PENDING_WINDOW ahead of the committed one pass, since earlier
     transactions of the account may be waiting. `recheck`: form and signature were found good before and are skipped.
     `waiting`: what the mempool holds; at a recheck it ends the wait behind a nonce that never came.
+    `known`: remembers what was found good, for whoever looks at the transaction next.
     """
     work = 0
     try:
-        envelope, body = decode_transaction(tx)
-        params = params_of(state)
-        work = _check_body(body, params, chain_id, height, form_known_good=recheck)
-        account = account_of(state, envelope.sender)
+        found = None if known is None else known.find(tx)
+        parsed = found or parse_transaction(tx)
+        is_good = recheck or found is not None
+        body = parsed.body
+        work = _check_body(parsed, params_of(state), chain_id, height, form_known_good=is_good)
+        account = account_of(state, parsed.sender)
         if not account.nonce <= body.nonce < account.nonce + PENDING_WINDOW:
             raise WrongNonce(got=body.nonce, want=account.nonce)
         if account.balance < body.fee:
             raise InsufficientFunds(need=body.fee, have=account.balance)
-        if not recheck:
-            check_signature(envelope)
+        if not is_good:
+            check_signature(parsed.envelope)
+            if known is not None:
+                known.add(parsed)
         if waiting is not None:
-            _note_waiting(waiting, envelope.sender, body.nonce, tx, account.nonce, recheck=recheck)
+            _note_waiting(waiting, parsed, account.nonce, recheck=recheck)
     except InvalidTransaction as error:
         return _refusal(error, work, 0)
     return Receipt(code=CODE_OK, work_wanted=work)
 
 
 def execute_transaction(
-    branch: Branch, tx: bytes, block: BlockContext, *, signature_known_good: bool = False
+    branch: Branch, tx: bytes, block: BlockContext, *, known: ParsedTransaction | None = None
 ) -> Receipt:
     """Apply `tx` to `branch`, whole or not at all; exactly one receipt whatever the bytes are.
 
-    `signature_known_good`: CheckTx has verified just these bytes.
+    `known`: the parsed form of just these bytes, when their form and signature were found good before.
     """
     work = 0
     try:
-        envelope, body = decode_transaction(tx)
-        work = _check_body(body, params_of(branch), block.chain_id, block.height, form_known_good=False)
-        _charge(branch, envelope, body, signature_known_good=signature_known_good)
+        parsed = known or parse_transaction(tx)
+        body, sender = parsed.body, parsed.sender
+        work = _check_body(parsed, params_of(branch), block.chain_id, block.height, form_known_good=known is not None)
+        _charge(branch, parsed, signature_known_good=known is not None)
     except InvalidTransaction as error:
         return _refusal(error, work, 0)
     own = Branch(branch)
     try:
-        ids, events = _apply_messages(own, body, envelope.sender, block)
+        ids, events = _apply_messages(own, body, sender, block)
     except InvalidTransaction as error:
         return _refusal(error, work, work)
     own.merge_into(branch)
@@ -126,20 +133,16 @@ def end_block(branch: Branch, block: BlockContext) -> EndOfBlock:
 
 
 # --- steps --------------------------------------------------------------------------------------------------------
-def _check_body(body: TxBody, params: Params, chain_id: str, height: int, *, form_known_good: bool) -> int:
+def _check_body(parsed: ParsedTransaction, params: Params, chain_id: str, height: int, *, form_known_good: bool) -> int:
     """Everything that needs no account; returns the work.
 
     Raises: WrongChain, MalformedTransaction, MalformedMessage, TooMuchWork, FeeTooLow, Expired.
     """
+    body, work = parsed.body, parsed.work
     if body.chain_id != chain_id:
         raise WrongChain(got=body.chain_id[:64], want=chain_id)
-    for name in ("nonce", "fee", "valid_until_height"):
-        if not 0 <= getattr(body, name) <= MAX_AMOUNT:
-            raise MalformedTransaction(f"{name} should be an integer from 0 to {MAX_AMOUNT}")
     if not form_known_good:
-        for message in body.messages:
-            check_form(message)
-    work = total_work(body.messages)
+        _check_form(body)
     if work > params.max_block_work:
         raise TooMuchWork(work=work, limit=params.max_block_work)
     if body.fee < work * params.gas_price_micro:
@@ -149,29 +152,39 @@ def _check_body(body: TxBody, params: Params, chain_id: str, height: int, *, for
     return work
 
 
-def _note_waiting(waiting: Waiting, sender: bytes, nonce: int, tx: bytes, next_nonce: int, *, recheck: bool) -> None:
+def _check_form(body: TxBody) -> None:
+    """Raises: MalformedTransaction, MalformedMessage."""
+    for name in ("nonce", "fee", "valid_until_height"):
+        if not 0 <= getattr(body, name) <= MAX_AMOUNT:
+            raise MalformedTransaction(f"{name} should be an integer from 0 to {MAX_AMOUNT}")
+    for message in body.messages:
+        check_form(message)
+
+
+def _note_waiting(waiting: Waiting, parsed: ParsedTransaction, next_nonce: int, *, recheck: bool) -> None:
     """Raises: WrongNonce when the transaction has waited long enough."""
+    nonce = parsed.body.nonce
     if not recheck:
-        waiting.add(sender, nonce, tx_hash(tx))
-    elif not waiting.may_stay(sender, nonce, tx_hash(tx), next_nonce=next_nonce):
+        waiting.add(parsed.sender, nonce, parsed.hash)
+    elif not waiting.may_stay(parsed.sender, nonce, parsed.hash, next_nonce=next_nonce):
         raise WrongNonce(got=nonce, want=next_nonce)
 
 
-def _charge(branch: Branch, envelope: Transaction, body: TxBody, *, signature_known_good: bool) -> None:
+def _charge(branch: Branch, parsed: ParsedTransaction, *, signature_known_good: bool) -> None:
     """Take the fee and count the nonce.
 
     Raises: WrongNonce, InsufficientFunds, BadSignature, with nothing written.
     """
-    sender = envelope.sender
+    sender, body = parsed.sender, parsed.body
     account = account_of(branch, sender)
     if body.nonce != account.nonce:
         raise WrongNonce(got=body.nonce, want=account.nonce)
     if account.balance < body.fee:
         raise InsufficientFunds(need=body.fee, have=account.balance)
     if not signature_known_good:
-        check_signature(envelope)
-    tables.ACCOUNTS.put(branch, replace(account, nonce=account.nonce + 1), sender)
-    debit(branch, sender, body.fee)
+        check_signature(parsed.envelope)
+    charged = replace(account, nonce=account.nonce + 1, balance=account.balance - body.fee)
+    tables.ACCOUNTS.put(branch, charged, sender)
     burn(branch, body.fee)
 
 

@@ -3,6 +3,9 @@
 balances + bonds + unbonding + worker bonds + job escrows + deal escrows + burned = supply, after every block.
 """
 
+from functools import lru_cache
+from typing import Final
+
 from msgspec.structs import replace
 
 from abci_app import tables
@@ -10,6 +13,9 @@ from abci_app.errors import InsufficientFunds
 from abci_app.params import Params
 from abci_app.records import Account, Counters
 from abci_app.state import Branch, ReadableState
+from primitives.encoding import decode_own
+
+_PARAMS_KEY: Final = tables.PARAMS.key()
 
 
 def account_of(state: ReadableState, address: bytes) -> Account:
@@ -49,10 +55,16 @@ def counters_of(state: ReadableState) -> Counters:
 
 def params_of(state: ReadableState) -> Params:
     """The chain's parameters (written once, at genesis)."""
-    params = tables.PARAMS.get(state)
-    if params is None:
+    encoded = state.get(_PARAMS_KEY)
+    if encoded is None:
         raise LookupError("the state has no parameters: genesis has not been applied")
-    return params
+    return _decode_params(encoded)
+
+
+@lru_cache(maxsize=16)
+def _decode_params(encoded: bytes) -> Params:
+    """Decoding them checks each of some thirty numbers; every transaction asks for them."""
+    return decode_own(encoded, Params)
 
 
 def conservation_gap(state: ReadableState) -> int:

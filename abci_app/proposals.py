@@ -14,11 +14,10 @@ from abci_app import tables
 from abci_app.errors import InvalidTransaction
 from abci_app.ledger import params_of
 from abci_app.params import Params
+from abci_app.parsed import KnownTransactions, ParsedTransaction, parse_transaction
 from abci_app.server.frames import encode_length
 from abci_app.spending import most_spent
 from abci_app.state import ReadableState
-from abci_app.transactions import Transaction, TxBody, decode_transaction
-from abci_app.work import total_work
 
 
 def size_in_block(tx: bytes) -> int:
@@ -35,7 +34,13 @@ class _Sender:
 
 
 def choose_transactions(
-    state: ReadableState, txs: Iterable[bytes], *, max_tx_bytes: int, chain_id: str, height: int
+    state: ReadableState,
+    txs: Iterable[bytes],
+    known: KnownTransactions,
+    *,
+    max_tx_bytes: int,
+    chain_id: str,
+    height: int,
 ) -> list[bytes]:
     """The transactions for a proposal, in their order: those that fit, are in nonce order and can pay their fee,
     whatever the sender's transactions before them spend.
@@ -47,24 +52,26 @@ def choose_transactions(
     chosen: list[bytes] = []
     bytes_left, work_left = max_tx_bytes, params.max_block_work
     for tx in txs:
-        if size_in_block(tx) > bytes_left:
+        size = size_in_block(tx)
+        if size > bytes_left:
             continue
         try:
-            envelope, body = decode_transaction(tx)
+            parsed = known.find(tx) or parse_transaction(tx)
         except InvalidTransaction:
             continue
-        work = total_work(body.messages)
-        if work > work_left or not _is_fresh(body, work, params, chain_id, height):
+        if parsed.work > work_left or not _is_fresh(parsed, params, chain_id, height):
             continue
-        if not _charge(state, senders, envelope, body, most_spent(body.messages, params, height)):
+        if not _charge(state, senders, parsed, most_spent(parsed.body.messages, params, height)):
             continue
         chosen.append(tx)
-        bytes_left -= size_in_block(tx)
-        work_left -= work
+        bytes_left -= size
+        work_left -= parsed.work
     return chosen
 
 
-def find_fault(state: ReadableState, txs: Sequence[bytes], *, max_block_bytes: int) -> str | None:
+def find_fault(
+    state: ReadableState, txs: Sequence[bytes], known: KnownTransactions, *, max_block_bytes: int
+) -> str | None:
     """Why no honest proposer can have made a block of `txs`, or None."""
     size = sum(size_in_block(tx) for tx in txs)
     if size > max_block_bytes:
@@ -72,26 +79,25 @@ def find_fault(state: ReadableState, txs: Sequence[bytes], *, max_block_bytes: i
     work, limit = 0, params_of(state).max_block_work
     for index, tx in enumerate(txs):
         try:
-            _, body = decode_transaction(tx)
+            parsed = known.find(tx) or parse_transaction(tx)
         except InvalidTransaction as error:
             return f"transaction {index} does not decode: {error}"
-        work += total_work(body.messages)
+        work += parsed.work
         if work > limit:
             return f"the block needs more than {limit} units of work"
     return None
 
 
-def _is_fresh(body: TxBody, work: int, params: Params, chain_id: str, height: int) -> bool:
+def _is_fresh(parsed: ParsedTransaction, params: Params, chain_id: str, height: int) -> bool:
+    body = parsed.body
     in_time = body.valid_until_height == 0 or height <= body.valid_until_height
-    return in_time and body.chain_id == chain_id and body.fee >= work * params.gas_price_micro
+    return in_time and body.chain_id == chain_id and body.fee >= parsed.work * params.gas_price_micro
 
 
-def _charge(
-    state: ReadableState, senders: dict[bytes, _Sender], envelope: Transaction, body: TxBody, spent: int
-) -> bool:
+def _charge(state: ReadableState, senders: dict[bytes, _Sender], parsed: ParsedTransaction, spent: int) -> bool:
     """Whether nonce and fee fit the sender as the transactions before left it; if so, count this one, which may take
     `spent` besides its fee."""
-    address = envelope.sender
+    address, body = parsed.sender, parsed.body
     sender = senders.get(address)
     if sender is None:
         account = tables.ACCOUNTS.get(state, address)

@@ -30,19 +30,35 @@ def encode(value: object) -> bytes:
         raise EncodingError(f"cannot encode: {error}") from error
 
 
+def decode_own(data: bytes, wanted: type[T]) -> T:
+    """The value behind bytes that `encode` has made and nobody else could change, such as a record of the state.
+
+    Half the work of `decode`, which must be used for everything that comes from outside.
+    Raises: EncodingError when the bytes are not even a value of type `wanted`.
+    """
+    try:
+        return _decoder(wanted).decode(data)  # type: ignore[return-value]
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+        raise EncodingError(f"not a {getattr(wanted, '__name__', wanted)}: {error}") from error
+
+
 def decode(data: bytes | memoryview, wanted: type[T]) -> T:
     """The value of type `wanted` whose canonical encoding is exactly `data`.
 
     Raises: EncodingError for every other byte string.
     """
-    decoder = _decoders.get(wanted)
-    if decoder is None:
-        decoder = _decoders[wanted] = msgspec.msgpack.Decoder(wanted)
     try:
-        value = decoder.decode(data)
+        value = _decoder(wanted).decode(data)
         canonical = _encoder.encode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise EncodingError(f"not a {getattr(wanted, '__name__', wanted)}: {error}") from error
     if canonical != data:
         raise EncodingError("not the canonical encoding of its value")
     return value  # type: ignore[return-value]
+
+
+def _decoder(wanted: object) -> msgspec.msgpack.Decoder[object]:
+    decoder = _decoders.get(wanted)
+    if decoder is None:
+        decoder = _decoders[wanted] = msgspec.msgpack.Decoder(wanted)
+    return decoder

@@ -9,6 +9,7 @@ from abci_app.block import Receipt
 from abci_app.execution import PENDING_WINDOW, check_transaction, execute_transaction
 from abci_app.ledger import conservation_gap, counters_of
 from abci_app.params import Params
+from abci_app.parsed import parse_transaction
 from abci_app.records import Account
 from abci_app.state import Branch
 from abci_app.transactions import MAX_TX_BYTES, Transaction, TxBody, body_digest, sign_transaction
@@ -232,7 +233,7 @@ def test_known_good_signature_is_not_verified_again() -> None:
     envelope = decode(signed(), Transaction)
     forged = encode(Transaction(body=envelope.body, public_key=envelope.public_key, signature=bytes(64)))
     chain = Chain()
-    receipt = execute_transaction(Branch(chain.state), forged, chain.context(), signature_known_good=True)
+    receipt = execute_transaction(Branch(chain.state), forged, chain.context(), known=parse_transaction(forged))
     assert receipt.code == 0
 
 

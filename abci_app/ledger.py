@@ -13,9 +13,11 @@ from abci_app.errors import InsufficientFunds
 from abci_app.params import Params
 from abci_app.records import Account, Counters
 from abci_app.state import Branch, ReadableState
-from primitives.encoding import decode_own
+from primitives.encoding import OwnDecoder
 
 _PARAMS_KEY: Final = tables.PARAMS.key()
+_decode_params_once: Final = lru_cache(maxsize=16)(OwnDecoder(Params))
+"""Decoding checks each of some thirty numbers, and every transaction asks for them."""
 
 
 def account_of(state: ReadableState, address: bytes) -> Account:
@@ -58,13 +60,7 @@ def params_of(state: ReadableState) -> Params:
     encoded = state.get(_PARAMS_KEY)
     if encoded is None:
         raise LookupError("the state has no parameters: genesis has not been applied")
-    return _decode_params(encoded)
-
-
-@lru_cache(maxsize=16)
-def _decode_params(encoded: bytes) -> Params:
-    """Decoding them checks each of some thirty numbers; every transaction asks for them."""
-    return decode_own(encoded, Params)
+    return _decode_params_once(encoded)
 
 
 def conservation_gap(state: ReadableState) -> int:

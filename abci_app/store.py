@@ -30,11 +30,11 @@ import plyvel
 from abci_app.files import sync_folder
 from abci_app.proofs import ENTRY_BYTES, KeyProof, bucket_hash, bucket_index, find_entry
 from abci_app.state import ReadableState
-from abci_app.tree import BucketTree, NodePosition
+from abci_app.tree import BucketTree, TreeChange
 from primitives.encoding import EncodingError, decode, encode
 from primitives.hashing import sha256
 
-LAYOUT: Final = 1
+LAYOUT: Final = 2
 """Version of the database layout; another one is refused."""
 _STATE: Final = b"s"
 _BUCKET: Final = b"b"
@@ -68,7 +68,7 @@ class PreparedCommit:
     writes: Mapping[bytes, bytes | None]
     buckets: Mapping[int, bytes]
     """New packed entries of the changed buckets."""
-    nodes: Mapping[NodePosition, bytes]
+    nodes: TreeChange
 
 
 class CommittedState:
@@ -185,8 +185,7 @@ class Store:
             if after != before:
                 buckets[index] = after
         nodes = self._tree.plan({index: bucket_hash(packed) for index, packed in buckets.items()})
-        root = nodes[max(nodes)] if nodes else self._tree.root
-        return PreparedCommit(height, root, dict(writes), buckets, nodes)
+        return PreparedCommit(height, self._tree.root_after(nodes), dict(writes), buckets, nodes)
 
     def commit(self, prepared: PreparedCommit) -> None:
         """Write `prepared` in one synced batch: after a crash either all of it is there or nothing.

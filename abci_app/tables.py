@@ -13,7 +13,7 @@ from abci_app import records
 from abci_app.params import Params
 from abci_app.state import Branch, ReadableState
 from primitives.blobs import ServiceSet
-from primitives.encoding import decode_own, encode
+from primitives.encoding import OwnDecoder, encode
 
 R = TypeVar("R", bound=msgspec.Struct)
 KeyPart = int | bytes
@@ -30,13 +30,16 @@ class Table(Generic[R]):
         self.name = name
         self.record = record
         self.prefix: bytes = name.encode() + b"/"
+        self._decode = OwnDecoder(record)
 
     def key(self, *parts: KeyPart) -> bytes:
+        if len(parts) == 1 and isinstance(parts[0], bytes):
+            return self.prefix + parts[0]
         return self.prefix + b"".join(map(_part, parts))
 
     def get(self, state: ReadableState, *parts: KeyPart) -> R | None:
         value = state.get(self.key(*parts))
-        return None if value is None else decode_own(value, self.record)
+        return None if value is None else self._decode(value)
 
     def put(self, branch: Branch, record: R, *parts: KeyPart) -> None:
         branch.set(self.key(*parts), encode(record))
@@ -47,7 +50,7 @@ class Table(Generic[R]):
     def iterate(self, state: ReadableState, *parts: KeyPart, start: bytes = b"") -> Iterator[tuple[bytes, R]]:
         """(key, record) under the first parts of the key, in key order."""
         for key, value in state.iterate(self.key(*parts), start=start):
-            yield key, decode_own(value, self.record)
+            yield key, self._decode(value)
 
 
 class Marker(msgspec.Struct, frozen=True, array_like=True):

@@ -1,13 +1,16 @@
-"""The Merkle tree over the buckets of the state, in memory: 2^17 hashes, 4 MiB. Form and hashes: `abci_app.proofs`."""
+"""The Merkle tree over the buckets of the state, in memory: 2.1 MiB. Form and hashes: `abci_app.proofs`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Final
 
-from abci_app.proofs import NUM_BUCKETS, TREE_DEPTH, bucket_hash
+from abci_app.proofs import ARITY, NUM_BUCKETS, TREE_DEPTH, bucket_hash, node_hash
 from primitives.hashing import HASH_BYTES
-from primitives.merkle import inner_hash
 
-NodePosition = tuple[int, int]
-"""(level, index): level 0 holds the bucket hashes, level 16 the root."""
+GROUP_BYTES: Final = ARITY * HASH_BYTES
+"""The children of a node, joined."""
+
+TreeChange = Sequence[Mapping[int, bytes]]
+"""For each level, buckets first and root last: index of a node -> its new hash."""
 
 
 class BucketTree:
@@ -20,47 +23,42 @@ class BucketTree:
         self._levels: list[bytearray] = []
         node = bucket_hash(b"")
         for level in range(TREE_DEPTH + 1):
-            self._levels.append(bytearray(node * (NUM_BUCKETS >> level)))
-            node = inner_hash(node, node)
+            self._levels.append(bytearray(node * (NUM_BUCKETS // ARITY**level)))
+            node = node_hash(node * ARITY)
 
     @property
     def root(self) -> bytes:
         return bytes(self._levels[TREE_DEPTH])
 
-    def plan(self, bucket_hashes: Mapping[int, bytes]) -> dict[NodePosition, bytes]:
-        """Every node that changes when the buckets (index -> hash) take new hashes; empty when there are none."""
-        nodes: dict[NodePosition, bytes] = {}
-        changed = dict(bucket_hashes)
-        for level in range(TREE_DEPTH):
-            for index, node in changed.items():
-                nodes[level, index] = node
-            above: dict[int, bytes] = {}
-            for index in changed:
-                parent = index // 2
-                if parent not in above:
-                    left = self._changed_or_old(changed, level, 2 * parent)
-                    right = self._changed_or_old(changed, level, 2 * parent + 1)
-                    above[parent] = inner_hash(left, right)
-            changed = above
-        for index, node in changed.items():
-            nodes[TREE_DEPTH, index] = node
-        return nodes
+    def plan(self, bucket_hashes: Mapping[int, bytes]) -> TreeChange:
+        """Every node that changes when the buckets (index -> hash) take new hashes."""
+        levels = [bucket_hashes]
+        for row in self._levels[:TREE_DEPTH]:
+            groups: dict[int, bytearray] = {}
+            for index, node in levels[-1].items():
+                parent, place = divmod(index, ARITY)
+                children = groups.get(parent)
+                if children is None:
+                    children = groups[parent] = row[parent * GROUP_BYTES : (parent + 1) * GROUP_BYTES]
+                children[place * HASH_BYTES : (place + 1) * HASH_BYTES] = node
+            levels.append({parent: node_hash(children) for parent, children in groups.items()})
+        return levels
 
-    def apply(self, nodes: Mapping[NodePosition, bytes]) -> None:
-        for (level, index), node in nodes.items():
-            self._levels[level][index * HASH_BYTES : (index + 1) * HASH_BYTES] = node
+    def root_after(self, change: TreeChange) -> bytes:
+        """The root once `change` is applied."""
+        return change[TREE_DEPTH].get(0, self.root)
+
+    def apply(self, change: TreeChange) -> None:
+        for row, nodes in zip(self._levels, change, strict=True):
+            for index, node in nodes.items():
+                row[index * HASH_BYTES : (index + 1) * HASH_BYTES] = node
 
     def path(self, index: int) -> tuple[bytes, ...]:
-        """The 16 sibling hashes from bucket `index` upwards."""
-        siblings = []
-        for level in range(TREE_DEPTH):
-            siblings.append(self._node(level, index ^ 1))
-            index //= 2
-        return tuple(siblings)
-
-    def _node(self, level: int, index: int) -> bytes:
-        return bytes(self._levels[level][index * HASH_BYTES : (index + 1) * HASH_BYTES])
-
-    def _changed_or_old(self, changed: Mapping[int, bytes], level: int, index: int) -> bytes:
-        node = changed.get(index)
-        return self._node(level, index) if node is None else node
+        """The siblings of bucket `index` and of the nodes above it, as `abci_app.proofs.KeyProof.path`."""
+        levels = []
+        for row in self._levels[:TREE_DEPTH]:
+            index, place = divmod(index, ARITY)
+            group = row[index * GROUP_BYTES : (index + 1) * GROUP_BYTES]
+            del group[place * HASH_BYTES : (place + 1) * HASH_BYTES]
+            levels.append(bytes(group))
+        return tuple(levels)

@@ -5,7 +5,7 @@ compares, so a longer integer form, an extra field or trailing bytes are refused
 over the value.
 """
 
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -30,16 +30,22 @@ def encode(value: object) -> bytes:
         raise EncodingError(f"cannot encode: {error}") from error
 
 
-def decode_own(data: bytes, wanted: type[T]) -> T:
-    """The value behind bytes that `encode` has made and nobody else could change, such as a record of the state.
+class OwnDecoder(Generic[T]):
+    """Decodes bytes that `encode` has made and nobody else could change, such as records of the state.
 
     Half the work of `decode`, which must be used for everything that comes from outside.
-    Raises: EncodingError when the bytes are not even a value of type `wanted`.
     """
-    try:
-        return _decoder(wanted).decode(data)  # type: ignore[return-value]
-    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
-        raise EncodingError(f"not a {getattr(wanted, '__name__', wanted)}: {error}") from error
+
+    def __init__(self, wanted: type[T]) -> None:
+        self._wanted = wanted
+        self._decode = msgspec.msgpack.Decoder(wanted).decode
+
+    def __call__(self, data: bytes) -> T:
+        """Raises: EncodingError when the bytes are not even a value of the wanted type."""
+        try:
+            return self._decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+            raise EncodingError(f"not a {self._wanted.__name__}: {error}") from error
 
 
 def decode(data: bytes | memoryview, wanted: type[T]) -> T:
@@ -47,18 +53,14 @@ def decode(data: bytes | memoryview, wanted: type[T]) -> T:
 
     Raises: EncodingError for every other byte string.
     """
+    decoder = _decoders.get(wanted)
+    if decoder is None:
+        decoder = _decoders[wanted] = msgspec.msgpack.Decoder(wanted)
     try:
-        value = _decoder(wanted).decode(data)
+        value = decoder.decode(data)
         canonical = _encoder.encode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, OverflowError, RecursionError, TypeError, ValueError) as error:
         raise EncodingError(f"not a {getattr(wanted, '__name__', wanted)}: {error}") from error
     if canonical != data:
         raise EncodingError("not the canonical encoding of its value")
     return value  # type: ignore[return-value]
-
-
-def _decoder(wanted: object) -> msgspec.msgpack.Decoder[object]:
-    decoder = _decoders.get(wanted)
-    if decoder is None:
-        decoder = _decoders[wanted] = msgspec.msgpack.Decoder(wanted)
-    return decoder

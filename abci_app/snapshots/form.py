@@ -1,11 +1,11 @@
 """What a snapshot consists of, byte for byte. Equal states give equal snapshots; each chunk is verified by itself.
 
-The state's 2^16 buckets (abci_app.proofs) are cut into 2^depth runs of equal length, each a subtree of the tree whose
+The state's 16^4 buckets (abci_app.proofs) are cut into 16^depth runs of equal length, each a subtree of the tree whose
 root is the app hash. Chunk i holds all of run i: 4 bytes with the number of items, then of each item the length of
 its key, the length of its value (4 bytes each), key and value, in the order of SHA-256(key). Integers are big-endian.
 The metadata names the root of every run, so it leads to the app hash, and a chunk is checked against its own root.
 
-`depth` is the smallest at which no chunk is larger than MAX_CHUNK_BYTES, or 16 when a single bucket is.
+`depth` is the smallest at which no chunk is larger than MAX_CHUNK_BYTES, or 4 when a single bucket is.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,10 +13,9 @@ from typing import Final
 
 import msgspec
 
-from abci_app.proofs import NUM_BUCKETS, TREE_DEPTH, bucket_hash, bucket_index
+from abci_app.proofs import ARITY, NUM_BUCKETS, TREE_DEPTH, bucket_hash, bucket_index, node_hash
 from primitives.encoding import EncodingError, decode, encode
 from primitives.hashing import HASH_BYTES, sha256, tagged_hash
-from primitives.merkle import inner_hash
 
 FORMAT: Final = 1
 MAX_CHUNK_BYTES: Final = 4 * 1024 * 1024
@@ -37,13 +36,13 @@ class Metadata(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     """What a peer tells of a snapshot before its chunks, in at most 2 MiB."""
 
     depth: int
-    """0 to 16: there are 2^depth chunks."""
+    """0 to 4: there are 16^depth chunks."""
     roots: bytes
     """The root of each chunk's subtree, 32 bytes each, in order."""
 
     @property
     def num_chunks(self) -> int:
-        return 1 << self.depth
+        return ARITY**self.depth
 
     def root(self, index: int) -> bytes:
         """Of the subtree of chunk `index`."""
@@ -65,7 +64,7 @@ class Metadata(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
             raise SnapshotInvalid(f"the metadata is malformed: {error}") from error
         if not 0 <= found.depth <= TREE_DEPTH:
             raise SnapshotInvalid(f"the metadata has depth {found.depth}; it should be 0 to {TREE_DEPTH}")
-        if len(found.roots) != HASH_BYTES << found.depth:
+        if len(found.roots) != HASH_BYTES * found.num_chunks:
             raise SnapshotInvalid(f"the metadata has {len(found.roots)} bytes of roots for depth {found.depth}")
         return found
 
@@ -76,9 +75,9 @@ def snapshot_hash(height: int, metadata: bytes) -> bytes:
 
 
 def merkle_root(nodes: Sequence[bytes]) -> bytes:
-    """The root over a power of two of neighbouring nodes."""
+    """The root over a power of 16 of neighbouring nodes."""
     while len(nodes) > 1:
-        nodes = [inner_hash(nodes[i], nodes[i + 1]) for i in range(0, len(nodes), 2)]
+        nodes = [node_hash(b"".join(nodes[i : i + ARITY])) for i in range(0, len(nodes), ARITY)]
     return nodes[0]
 
 
@@ -108,7 +107,7 @@ def choose_depth(bucket_bytes: Sequence[int], *, max_chunk_bytes: int = MAX_CHUN
         raise SnapshotInvalid(f"bucket {index} has {bucket_bytes[index]} bytes; a chunk can have {LARGEST_CHUNK_BYTES}")
     sizes, depth = list(bucket_bytes), TREE_DEPTH
     while depth:
-        sizes = [sizes[i] + sizes[i + 1] for i in range(0, len(sizes), 2)]
+        sizes = [sum(sizes[i : i + ARITY]) for i in range(0, len(sizes), ARITY)]
         if max(sizes) + COUNT_BYTES > max_chunk_bytes:
             break
         depth -= 1
@@ -129,7 +128,7 @@ def verify_chunk(metadata: Metadata, index: int, data: bytes) -> VerifiedChunk:
     Raises: SnapshotInvalid for every other bytes than the one chunk that has this root.
     """
     items = decode_chunk(data)
-    width = NUM_BUCKETS >> metadata.depth
+    width = NUM_BUCKETS // metadata.num_chunks
     first = index * width
     entries, previous = dict[int, list[bytes]](), b""
     for key, value in items:

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import BinaryIO, Final
 
 from abci_app.failpoints import reach
-from abci_app.proofs import NUM_BUCKETS, TREE_DEPTH, bucket_hash, bucket_index
+from abci_app.proofs import ARITY, NUM_BUCKETS, TREE_DEPTH, bucket_hash, bucket_index, node_hash
 from abci_app.snapshots.form import (
     COUNT_BYTES,
     FORMAT,
@@ -33,7 +33,6 @@ from abci_app.snapshots.form import (
 from abci_app.snapshots.shelf import CHUNKS, Manifest
 from abci_app.store import CommittedState
 from primitives.hashing import sha256
-from primitives.merkle import inner_hash
 
 NUM_SPILLS: Final = 256
 WORK_S: Final = 0.002
@@ -123,7 +122,7 @@ def write_snapshot(
     metadata = Metadata(depth, b"".join(_roots(hashes, depth, pace)))
     if metadata.app_hash() != state.app_hash:
         raise SnapshotWrong(f"the items of height {state.height} do not lead to its app hash {state.app_hash.hex()}")
-    width = NUM_BUCKETS >> depth
+    width = NUM_BUCKETS // ARITY**depth
     chunk_bytes = tuple(COUNT_BYTES + sum(sizes[first : first + width]) for first in range(0, NUM_BUCKETS, width))
     return Manifest(FORMAT, state.height, metadata.to_bytes(), chunk_bytes)
 
@@ -173,7 +172,7 @@ def _write_chunks(
 ) -> list[bytes]:
     """Append all chunks to `file`; returns the hash of every bucket."""
     hashes = [bucket_hash(b"")] * NUM_BUCKETS
-    width = NUM_BUCKETS >> depth
+    width = NUM_BUCKETS // ARITY**depth
     by_bucket = groupby(items, key=lambda entry: bucket_index(entry[0]))
     bucket, group = next(by_bucket, (NUM_BUCKETS, iter(())))
     for first in range(0, NUM_BUCKETS, width):
@@ -194,11 +193,11 @@ def _write_chunks(
 
 
 def _roots(nodes: list[bytes], depth: int, pace: Pace) -> list[bytes]:
-    """The 2^depth roots above the bucket hashes `nodes`."""
+    """The 16^depth roots above the bucket hashes `nodes`."""
     for _ in range(TREE_DEPTH - depth):
         above = []
-        for index in range(0, len(nodes), 2):
-            above.append(inner_hash(nodes[index], nodes[index + 1]))
+        for index in range(0, len(nodes), ARITY):
+            above.append(node_hash(b"".join(nodes[index : index + ARITY])))
             pace.step()
         nodes = above
     return nodes

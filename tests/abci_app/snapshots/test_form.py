@@ -25,13 +25,14 @@ from abci_app.store import state_root
 from primitives.hashing import sha256
 from tests.abci_app.snapshots.kit import some_state
 
-DEPTH = 3
+DEPTH = 1
+NUM_CHUNKS = 16
 ANY_BYTES = st.binary(max_size=40)
 
 
 @dataclass
 class Example:
-    """Eight chunks of a state, made here from the definition alone."""
+    """Sixteen chunks of a state, made here from the definition alone."""
 
     metadata: Metadata
     items: list[list[Item]]
@@ -39,10 +40,10 @@ class Example:
 
 
 def make_example() -> Example:
-    items: list[list[Item]] = [[] for _ in range(1 << DEPTH)]
-    for key, value in sorted(some_state(60).items(), key=lambda item: sha256(item[0])):
-        items[sha256(key)[0] >> (8 - DEPTH)].append((key, value))
-    width = NUM_BUCKETS >> DEPTH
+    items: list[list[Item]] = [[] for _ in range(NUM_CHUNKS)]
+    for key, value in sorted(some_state(90).items(), key=lambda item: sha256(item[0])):
+        items[sha256(key)[0] >> 4].append((key, value))
+    width = NUM_BUCKETS // NUM_CHUNKS
     roots = []
     for index, run in enumerate(items):
         buckets: dict[int, bytes] = {}
@@ -58,9 +59,9 @@ CHUNK = next(i for i, run in enumerate(EXAMPLE.items) if len(run) > 3)
 
 
 def test_the_roots_lead_to_the_app_hash_and_every_chunk_verifies() -> None:
-    assert EXAMPLE.metadata.app_hash() == state_root(MemoryState(some_state(60)))
+    assert EXAMPLE.metadata.app_hash() == state_root(MemoryState(some_state(90)))
     found = [item for i, data in enumerate(EXAMPLE.chunks) for item in verify_chunk(EXAMPLE.metadata, i, data).items]
-    assert dict(found) == some_state(60)
+    assert dict(found) == some_state(90)
 
 
 @settings(max_examples=60, deadline=None)
@@ -81,7 +82,7 @@ def test_any_other_bytes_are_refused(data: bytes) -> None:
 
 
 def foreign_item() -> Item:
-    return EXAMPLE.items[(CHUNK + 1) % 8][0]
+    return EXAMPLE.items[(CHUNK + 1) % NUM_CHUNKS][0]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def foreign_item() -> Item:
         ([*EXAMPLE.items[CHUNK][::-1]], "out of order"),
         ([EXAMPLE.items[CHUNK][0], *EXAMPLE.items[CHUNK]], "stands there twice"),
         (EXAMPLE.items[CHUNK][1:], "does not have the root"),
-        (EXAMPLE.items[(CHUNK + 1) % 8], "keys of another chunk"),
+        (EXAMPLE.items[(CHUNK + 1) % NUM_CHUNKS], "keys of another chunk"),
         (sorted([*EXAMPLE.items[CHUNK], foreign_item()], key=lambda item: sha256(item[0])), "keys of another chunk"),
         ([], "does not have the root"),
     ],
@@ -134,20 +135,22 @@ def test_the_depth_is_the_smallest_whose_chunks_are_small_enough() -> None:
     assert choose_depth([0] * NUM_BUCKETS) == 0
     assert choose_depth([10] * NUM_BUCKETS, max_chunk_bytes=10 * NUM_BUCKETS + COUNT_BYTES) == 0
     assert choose_depth([10] * NUM_BUCKETS, max_chunk_bytes=10 * NUM_BUCKETS + COUNT_BYTES - 1) == 1
-    assert choose_depth([10] * NUM_BUCKETS, max_chunk_bytes=14) == 16
+    assert choose_depth([10] * NUM_BUCKETS, max_chunk_bytes=14) == 4
     uneven = [0] * NUM_BUCKETS
     uneven[7] = uneven[8] = 100
-    assert choose_depth(uneven, max_chunk_bytes=104) == 13
+    assert choose_depth(uneven, max_chunk_bytes=104) == 4
+    uneven[7], uneven[16] = 0, 100
+    assert choose_depth(uneven, max_chunk_bytes=104) == 3
 
 
 def test_metadata_of_the_deepest_snapshot_fits_into_a_message_of_cometbft() -> None:
-    assert len(Metadata(16, b"\xff" * 32 * NUM_BUCKETS).to_bytes()) < 4_000_000
+    assert len(Metadata(4, b"\xff" * 32 * NUM_BUCKETS).to_bytes()) < 4_000_000
 
 
 def test_one_large_bucket_is_a_chunk_of_its_own_and_one_too_large_is_explained() -> None:
     sizes = [0] * NUM_BUCKETS
     sizes[3] = LARGEST_CHUNK_BYTES - COUNT_BYTES
-    assert choose_depth(sizes) == 16
+    assert choose_depth(sizes) == 4
     sizes[3] += 1
     with pytest.raises(SnapshotInvalid, match="bucket 3 has"):
         choose_depth(sizes)

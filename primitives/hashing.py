@@ -18,7 +18,7 @@ def _tag_prefix(tag: str) -> bytes:
     return digest + digest
 
 
-def tagged_hash(tag: str, data: bytes) -> bytes:
+def tagged_hash(tag: str, data: bytes | bytearray) -> bytes:
     """SHA-256(SHA-256(tag) || SHA-256(tag) || data), 32 bytes: the tagged hash of BIP-340.
 
     `tag` names the purpose and its version, for example ``outerstep/tx/1``.

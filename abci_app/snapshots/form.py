@@ -42,7 +42,8 @@ class Metadata(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
     @property
     def num_chunks(self) -> int:
-        return ARITY**self.depth
+        count: int = ARITY**self.depth
+        return count
 
     def root(self, index: int) -> bytes:
         """Of the subtree of chunk `index`."""

@@ -98,7 +98,7 @@ def prepare(home: Path, config: NodeConfig) -> list[Group]:
     write_engine_config(home, config)
     (home / SOCKET_NAME).unlink(missing_ok=True)
     logger.info("chain %s, engine %s, services at %s", chain_id, engine, config.network.public_url)
-    chain = _chain_specs(home, config, engine)
+    chain = chain_specs(home, config, engine)
     halt = EngineHalt(home / "logs/engine.log")
     return [
         Group("chain", chain, hindrance=DiskRoom(home), failure=halt),
@@ -156,7 +156,8 @@ def advice(logs: str) -> str:
     return next((f"\n{text}" for words, text in HINTS if words.lower() in logs.lower()), "")
 
 
-def _chain_specs(home: Path, config: NodeConfig, engine: Path) -> list[ChildSpec]:
+def chain_specs(home: Path, config: NodeConfig, engine: Path) -> list[ChildSpec]:
+    """Application and engine, in the order in which they start."""
     socket_path = home / SOCKET_NAME
     rpc = f"http://{local_address(config.network.engine_rpc)}/health"
 

@@ -1,0 +1,1 @@
+"""The chain under load beside CometBFT's own example application (`make bench-chain`)."""

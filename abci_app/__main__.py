@@ -84,7 +84,7 @@ def _application(store: Store, options: argparse.Namespace) -> Application:
     folder = options.snapshots or options.data.with_name("snapshots")
     try:
         snapshots = Snapshots(folder, interval_blocks=options.snapshot_interval, keep=options.snapshot_keep)
-        return Application(store, snapshots)
+        return Application(store, snapshots, works_ahead=True)
     except OSError as error:
         raise StoreError(f"cannot use the folder of snapshots {folder}: {error}") from error
 

@@ -3,13 +3,13 @@
 FinalizeBlock works in memory and may run again; Commit alone writes. CheckTx and Query read the last committed state.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 import structlog
 
 from abci_app import execution
-from abci_app.block import BlockContext, Event, Evidence, Receipt
+from abci_app.blocks import CODESPACE, Block, Executor, Start
 from abci_app.chain import CHAIN, Chain
 from abci_app.failpoints import reach
 from abci_app.params import STAKE_PER_POWER, Genesis, GenesisError, parse_genesis
@@ -40,8 +40,9 @@ class CallOrderError(RuntimeError):
 class Application:
     """One chain on one store. See `abci_app.server.dispatch.AbciApplication` for which calls may run side by side."""
 
-    def __init__(self, store: Store, snapshots: Snapshots | None = None) -> None:
-        """`snapshots` None: none are taken or served.
+    def __init__(self, store: Store, snapshots: Snapshots | None = None, *, works_ahead: bool = False) -> None:
+        """`snapshots` None: none are taken or served. `works_ahead`: proposed blocks are executed before they are
+        decided; then `close` must be called before the store is closed.
 
         Raises: OSError when what an earlier restore left cannot be removed.
         """
@@ -49,6 +50,7 @@ class Application:
         self._snapshots = snapshots
         self._restorer = Restorer(store, self._begin_anew)
         self._known = KnownTransactions()
+        self._executor = Executor(store, self._known, works_ahead=works_ahead)
         self._waiting = WaitingNonces()
         self._genesis: Branch | None = None
         """The state that InitChain made, until the first commit has written it."""
@@ -59,6 +61,7 @@ class Application:
 
     def close(self) -> None:
         """Stop what goes on beside the calls. To be called before the store is closed."""
+        self._executor.close()
         if self._snapshots is not None:
             self._snapshots.close()
         self._restorer.close()
@@ -82,7 +85,7 @@ class Application:
         """Whether a transaction may wait in the mempool. RECHECK, after each block, skips the signature."""
         chain = self._chain
         if chain is None:
-            return pb.ResponseCheckTx(code=NOT_STARTED_CODE, log="the chain has not started", codespace=APP_NAME)
+            return pb.ResponseCheckTx(code=NOT_STARTED_CODE, log="the chain has not started", codespace=CODESPACE)
         receipt = execution.check_transaction(
             self._state(),
             request.tx,
@@ -97,7 +100,7 @@ class Application:
             log=receipt.log,
             gas_wanted=receipt.work_wanted,
             gas_used=receipt.work_used,
-            codespace="" if receipt.code == 0 else APP_NAME,
+            codespace="" if receipt.code == 0 else CODESPACE,
         )
 
     # --- consensus connection -----------------------------------------------------------------------------------
@@ -141,6 +144,7 @@ class Application:
         limit = self._started().max_block_bytes
         fault = find_fault(self._state(), request.txs, self._known, max_block_bytes=limit)
         if fault is None:
+            self._executor.begin_ahead(self._start(), Block.of(request))
             return pb.ResponseProcessProposal(status=pb.ResponseProcessProposal.ACCEPT)
         _log.warning("proposal rejected", height=request.height, reason=fault, proposer=request.proposer_address.hex())
         return pb.ResponseProcessProposal(status=pb.ResponseProcessProposal.REJECT)
@@ -161,31 +165,11 @@ class Application:
         if request.height != self._next_height():
             raise CallOrderError(f"block {request.height} was decided; the application needs {self._next_height()}")
         reach("finalize_block.begin")
-        block = BlockContext(
-            chain_id=self._started().chain_id,
-            height=request.height,
-            time_s=request.time.seconds,
-            last_block_hash=request.hash,
-        )
-        branch = Branch(self._state())
-        begin_events = execution.begin_block(branch, block, _evidence(request.misbehavior))
-        results = [_tx_result(self._execute(branch, tx, block)) for tx in request.txs]
-        end = execution.end_block(branch, block)
+        executed = self._executor.execute(self._start(), Block.of(request))
         reach("finalize_block.executed")
-        writes = {**self._genesis.writes, **branch.writes} if self._genesis else branch.writes
-        self._prepared = self._store.prepare(request.height, writes)
-        reach("finalize_block.prepared")
-        response = pb.ResponseFinalizeBlock(
-            events=_events([*begin_events, *end.events]),
-            tx_results=results,
-            validator_updates=[
-                pb.ValidatorUpdate(pub_key=pb.PublicKey(ed25519=key), power=power)
-                for key, power in end.validator_updates
-            ],
-            app_hash=self._prepared.app_hash,
-        )
+        self._prepared = executed.prepared
         reach("finalize_block.end")
-        return response
+        return executed.response
 
     def commit(self, request: pb.RequestCommit) -> pb.ResponseCommit:
         """Write the finalized block. Keeps all blocks in CometBFT (retain_height 0), so that others can replay."""
@@ -220,16 +204,17 @@ class Application:
 
     def _begin_anew(self) -> None:
         """The store holds a restored state."""
+        self._executor.drop_ahead()
         self._genesis = self._prepared = None
         self._chain = CHAIN.get(self._store.committed)
 
     # --- steps --------------------------------------------------------------------------------------------------
-    def _execute(self, branch: Branch, tx: bytes, block: BlockContext) -> Receipt:
-        return execution.execute_transaction(branch, tx, block, known=self._known.find(tx))
-
     def _state(self) -> ReadableState:
         """The committed state, or before the first commit what InitChain made."""
         return self._genesis or self._store.committed
+
+    def _start(self) -> Start:
+        return Start(self._started().chain_id, self._genesis)
 
     def _next_height(self) -> int:
         height = self._store.committed.height
@@ -250,36 +235,3 @@ def _check_validators(genesis: Genesis, known: Iterable[pb.ValidatorUpdate]) -> 
             f"genesis.json names validators {theirs} (key: power), app_state has bonds for {ours}; "
             f"they should be equal, with power = bond // {STAKE_PER_POWER}"
         )
-
-
-def _evidence(misbehavior: Iterable[pb.Misbehavior]) -> list[Evidence]:
-    """Both kinds that CometBFT verifies: a vote for two blocks, and two headers signed to deceive a light client."""
-    return [
-        Evidence(consensus_address=item.validator.address, height=item.height, power=item.validator.power)
-        for item in misbehavior
-        if item.type in (pb.DUPLICATE_VOTE, pb.LIGHT_CLIENT_ATTACK)
-    ]
-
-
-def _tx_result(receipt: Receipt) -> pb.ExecTxResult:
-    return pb.ExecTxResult(
-        code=receipt.code,
-        data=receipt.data,
-        log=receipt.log,
-        gas_wanted=receipt.work_wanted,
-        gas_used=receipt.work_used,
-        events=_events(receipt.events),
-        codespace="" if receipt.code == 0 else APP_NAME,
-    )
-
-
-def _events(events: Sequence[Event]) -> list[pb.Event]:
-    return [
-        pb.Event(
-            type=event.kind,
-            attributes=[
-                pb.EventAttribute(key=key, value=value, index=True) for key, value in sorted(event.attributes.items())
-            ],
-        )
-        for event in events
-    ]

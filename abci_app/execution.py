@@ -18,12 +18,11 @@ from abci_app.errors import (
     FeeTooLow,
     InsufficientFunds,
     InvalidTransaction,
-    MalformedTransaction,
     TooMuchWork,
     WrongChain,
     WrongNonce,
 )
-from abci_app.forms import check_form
+from abci_app.forms import check_body_form
 from abci_app.genesis import write_genesis
 from abci_app.ledger import account_of, burn, params_of
 from abci_app.params import Genesis, Params
@@ -32,7 +31,6 @@ from abci_app.rules import deals, phases, stake, validators
 from abci_app.rules.handlers import HANDLERS
 from abci_app.state import Branch, ReadableState
 from abci_app.transactions import TxBody, check_signature
-from primitives.amounts import MAX_AMOUNT
 from primitives.encoding import encode
 
 PENDING_WINDOW: Final = 64
@@ -142,7 +140,7 @@ def _check_body(parsed: ParsedTransaction, params: Params, chain_id: str, height
     if body.chain_id != chain_id:
         raise WrongChain(got=body.chain_id[:64], want=chain_id)
     if not form_known_good:
-        _check_form(body)
+        check_body_form(body)
     if work > params.max_block_work:
         raise TooMuchWork(work=work, limit=params.max_block_work)
     if body.fee < work * params.gas_price_micro:
@@ -150,15 +148,6 @@ def _check_body(parsed: ParsedTransaction, params: Params, chain_id: str, height
     if body.valid_until_height and height > body.valid_until_height:
         raise Expired(valid_until=body.valid_until_height, height=height)
     return work
-
-
-def _check_form(body: TxBody) -> None:
-    """Raises: MalformedTransaction, MalformedMessage."""
-    for name in ("nonce", "fee", "valid_until_height"):
-        if not 0 <= getattr(body, name) <= MAX_AMOUNT:
-            raise MalformedTransaction(f"{name} should be an integer from 0 to {MAX_AMOUNT}")
-    for message in body.messages:
-        check_form(message)
 
 
 def _note_waiting(waiting: Waiting, parsed: ParsedTransaction, next_nonce: int, *, recheck: bool) -> None:

@@ -15,7 +15,6 @@ FAIL_POINTS: Final = (
     "init_chain.end",
     "finalize_block.begin",
     "finalize_block.executed",
-    "finalize_block.prepared",
     "finalize_block.end",
     "commit.begin",
     "commit.written",

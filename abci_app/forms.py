@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import Final
 
 from abci_app import messages as m
-from abci_app.errors import MalformedMessage
+from abci_app.errors import MalformedMessage, MalformedTransaction
+from abci_app.transactions import TxBody
 from primitives.amounts import MAX_AMOUNT
 from primitives.blobs import Certificate, check_header, check_namespace
 
@@ -37,6 +38,18 @@ def check_form(message: m.Message) -> None:
     Raises: MalformedMessage.
     """
     FORMS[type(message)](message)
+
+
+def check_body_form(body: TxBody) -> None:
+    """Check everything in a transaction's body that needs no state but the chain id.
+
+    Raises: MalformedTransaction, MalformedMessage.
+    """
+    for name in ("nonce", "fee", "valid_until_height"):
+        if not 0 <= getattr(body, name) <= MAX_AMOUNT:
+            raise MalformedTransaction(f"{name} should be an integer from 0 to {MAX_AMOUNT}")
+    for message in body.messages:
+        check_form(message)
 
 
 def check_url(url: str) -> None:

@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-from abci_app.transactions import Transaction, TxBody, decode_transaction, tx_hash
+from abci_app.forms import check_body_form
+from abci_app.transactions import Transaction, TxBody, check_signature, decode_transaction, tx_hash
 from abci_app.work import total_work
 
 MAX_KNOWN: Final = 50_000
@@ -37,6 +38,17 @@ def parse_transaction(tx: bytes) -> ParsedTransaction:
     """
     envelope, body = decode_transaction(tx)
     return ParsedTransaction(tx, envelope, body, envelope.sender, total_work(body.messages), tx_hash(tx))
+
+
+def verify_transaction(tx: bytes) -> ParsedTransaction:
+    """Decode, and check form and signature: all that can be said of the bytes alone.
+
+    Raises: InvalidTransaction.
+    """
+    parsed = parse_transaction(tx)
+    check_body_form(parsed.body)
+    check_signature(parsed.envelope)
+    return parsed
 
 
 class KnownTransactions:

@@ -109,10 +109,11 @@ class Node:
     """One application on its own database."""
 
     folder: Path
+    works_ahead: bool = False
 
     def __post_init__(self) -> None:
         self.store = Store(self.folder)
-        self.application = Application(self.store)
+        self.application = Application(self.store, works_ahead=self.works_ahead)
 
     def start_chain(self) -> bytes:
         """InitChain; returns the app hash."""
@@ -151,6 +152,7 @@ class Node:
         proposal = pb.RequestProcessProposal(
             txs=request.txs, height=request.height, hash=request.hash, misbehavior=request.misbehavior
         )
+        proposal.time.CopyFrom(request.time)
         status = self.application.process_proposal(proposal).status
         assert status in (pb.ResponseProcessProposal.ACCEPT, pb.ResponseProcessProposal.REJECT)
         return status == pb.ResponseProcessProposal.ACCEPT

@@ -1,7 +1,8 @@
 """Four applications in different conditions get the blocks of an adversary, and agree on everything.
 
 The first has seen most transactions in its mempool before; the second is asked everything twice; the third is restarted
-now and then; the fourth is killed between FinalizeBlock and Commit. A fifth gets all blocks in the end, as in a replay.
+now and then; the fourth is killed between FinalizeBlock and Commit. The first two execute what is proposed before it is
+decided. A fifth gets all blocks in the end, as in a replay.
 """
 
 import tempfile
@@ -54,7 +55,7 @@ class HostileBlocks(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
-        self.nodes = [Node(Path(self.folder.name, str(index))) for index in range(4)]
+        self.nodes = [Node(Path(self.folder.name, str(index)), works_ahead=index < 2) for index in range(4)]
         assert len({node.start_chain() for node in self.nodes}) == 1
         self.engine = EngineValidators({bytes.fromhex(v.consensus_key): v.bond // 10**6 for v in GENESIS.validators})
         self.blocks: list[pb.RequestFinalizeBlock] = []
@@ -104,6 +105,15 @@ class HostileBlocks(RuleBasedStateMachine):
         block = block_of(self.height, prepared, accused)
         assert all(node.accepts(block) for node in self.nodes)
         self.decide(prepared, accused, "no")
+
+    @rule(recipe=recipes, other=recipes, accused=offenders)
+    def another_block_was_proposed_before(
+        self, recipe: list[Any], other: list[Any], accused: list[tuple[str, int]]
+    ) -> None:
+        """In an earlier round; whoever has begun with it lets go of it."""
+        earlier = block_of(self.height, self.write(other))
+        assert len({node.accepts(earlier) for node in self.nodes}) == 1
+        self.decide(self.write(recipe), accused, "no")
 
     def decide(self, txs: list[bytes], accused: list[tuple[str, int]], kill: str) -> None:
         block = block_of(self.height, txs, [(name, max(1, self.height - back)) for name, back in accused])

@@ -4,7 +4,6 @@ python benchmarks/bench_chain.py [--only 1] [--alternations 3] [--seconds 10]
 """
 
 import argparse
-import asyncio
 import sys
 from pathlib import Path
 
@@ -25,8 +24,9 @@ LANES = 4
 
 def show(name: str, r: LoadResult) -> None:
     print(
-        f"{name:16} {r.committed_tps:7.0f} tx/s ({r.messages_per_s:.0f} messages/s), finality p50 {r.finality_p50_s:.2f} "
-        f"p99 {r.finality_p99_s:.2f} s, blocks {r.block_interval_median_s:.2f} max {r.block_interval_max_s:.2f} s, "
+        f"{name:16} {r.committed_tps:7.0f} tx/s ({r.messages_per_s:.0f} messages/s), "
+        f"finality p50 {r.finality_p50_s:.2f} p99 {r.finality_p99_s:.2f} s, "
+        f"blocks {r.block_interval_median_s:.2f} max {r.block_interval_max_s:.2f} s, "
         f"cpu s/1000 tx app {r.cpu_s_per_1000_tx_app:.3f} engine {r.cpu_s_per_1000_tx_engine:.3f}, "
         f"lost {r.lost} failed {r.failed} refused {r.refused}{' RAN OUT' if r.ran_out else ''} {r.reasons or ''}",
         flush=True,

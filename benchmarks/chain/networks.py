@@ -1,7 +1,7 @@
 """Networks to measure: the application and the engine of each node, started as a node starts them, and nothing else.
 
-The homes of ours and of the Go kvstore are the same to the byte, configuration and genesis included, but for the line of
-config.toml that names the application.
+The homes of ours and of the Go kvstore are the same to the byte, configuration and genesis included, but for the line
+of config.toml that names the application.
 """
 
 import asyncio

@@ -12,8 +12,8 @@ from abci_app import execution
 from abci_app.blocks import CODESPACE, Block, Executor, Start
 from abci_app.chain import CHAIN, Chain
 from abci_app.failpoints import reach
+from abci_app.known import KnownTransactions
 from abci_app.params import STAKE_PER_POWER, Genesis, GenesisError, parse_genesis
-from abci_app.parsed import KnownTransactions
 from abci_app.proposals import choose_transactions, find_fault
 from abci_app.queries import answer_query
 from abci_app.server import abci_pb2 as pb

@@ -17,7 +17,8 @@ import structlog
 from abci_app import execution
 from abci_app.block import BlockContext, Event, Evidence, Receipt
 from abci_app.errors import InvalidTransaction
-from abci_app.parsed import KnownTransactions, verify_transaction
+from abci_app.known import KnownTransactions
+from abci_app.parsed import verify_transaction
 from abci_app.server import abci_pb2 as pb
 from abci_app.state import Branch
 from abci_app.store import PreparedCommit, Store

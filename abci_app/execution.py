@@ -26,7 +26,7 @@ from abci_app.forms import check_body_form
 from abci_app.genesis import write_genesis
 from abci_app.ledger import account_of, burn, params_of
 from abci_app.params import Genesis, Params
-from abci_app.parsed import KnownTransactions, ParsedTransaction, parse_transaction
+from abci_app.parsed import ParsedTransaction, parse_transaction
 from abci_app.rules import deals, phases, stake, validators
 from abci_app.rules.handlers import HANDLERS
 from abci_app.state import Branch, ReadableState
@@ -43,6 +43,13 @@ class Waiting(Protocol):
 
     def add(self, sender: bytes, nonce: int, tx_hash: bytes) -> None: ...
     def may_stay(self, sender: bytes, nonce: int, tx_hash: bytes, *, next_nonce: int) -> bool: ...
+
+
+class Known(Protocol):
+    """Transactions whose form and signature are good; see `abci_app.known`."""
+
+    def find(self, tx: bytes) -> ParsedTransaction | None: ...
+    def add(self, parsed: ParsedTransaction) -> None: ...
 
 
 def init_genesis(branch: Branch, genesis: Genesis) -> None:
@@ -63,7 +70,7 @@ def check_transaction(
     height: int,
     recheck: bool,
     waiting: Waiting | None = None,
-    known: KnownTransactions | None = None,
+    known: Known | None = None,
 ) -> Receipt:
     """Whether `tx` may wait in the mempool: everything that costs little first, the signature last.
 

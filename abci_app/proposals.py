@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from abci_app import tables
 from abci_app.errors import InvalidTransaction
+from abci_app.known import KnownTransactions
 from abci_app.ledger import params_of
 from abci_app.params import Params
-from abci_app.parsed import KnownTransactions, ParsedTransaction, parse_transaction
+from abci_app.parsed import ParsedTransaction, parse_transaction
 from abci_app.server.frames import encode_length
 from abci_app.spending import most_spent
 from abci_app.state import ReadableState

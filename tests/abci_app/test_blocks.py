@@ -10,7 +10,7 @@ from abci_app import execution
 from abci_app.application import Application
 from abci_app.blocks import FEW_SIGNATURES, Block, Executor, Start
 from abci_app.errors import BadSignature, WrongNonce
-from abci_app.parsed import KnownTransactions
+from abci_app.known import KnownTransactions
 from abci_app.server import abci_pb2 as pb
 from abci_app.store import Store
 from tests.abci_app.kit import ALICE, CHAIN_ID, block, init_chain, run_block, transfer

@@ -3,7 +3,8 @@
 import pytest
 
 from abci_app.errors import MalformedTransaction
-from abci_app.parsed import KnownTransactions, ParsedTransaction, parse_transaction
+from abci_app.known import KnownTransactions
+from abci_app.parsed import ParsedTransaction, parse_transaction
 from abci_app.transactions import tx_hash
 from abci_app.work import total_work
 from tests.abci_app.kit import ALICE, transfer

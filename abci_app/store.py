@@ -40,6 +40,12 @@ _STATE: Final = b"s"
 _BUCKET: Final = b"b"
 _META: Final = b"m"
 _RESTORED: Final = b"r"
+MAX_CACHED: Final = 50_000
+"""Values that are kept in memory for reading: some of the last read or written ones, whichever they are."""
+MAX_CACHED_BYTES: Final = 512
+"""Of one value; larger ones are read from LevelDB each time."""
+_NOT_CACHED: Final = b"not cached"
+"""Told from values by identity."""
 _REPLAY_HINT: Final = "delete the application's data, and CometBFT replays it from the blocks"
 
 
@@ -74,16 +80,36 @@ class PreparedCommit:
 class CommittedState:
     """The state after one committed block; a `ReadableState` that never changes. Safe to read from several threads."""
 
-    def __init__(self, snapshot: Any, height: int, app_hash: bytes) -> None:
+    def __init__(
+        self, snapshot: Any, height: int, app_hash: bytes, cache: dict[bytes, bytes | None] | None = None
+    ) -> None:
+        """`cache`: values known to stand in this state, None for keys that do not; becomes this object's own."""
         self._snapshot = snapshot
+        self._cache = {} if cache is None else cache
         self.height = height
         """0 before the first commit."""
         self.app_hash = app_hash
         """Empty before the first commit."""
 
     def get(self, key: bytes) -> bytes | None:
-        value: bytes | None = self._snapshot.get(_STATE + key)
+        """See `abci_app.state.ReadableState`. A look into LevelDB lets other threads take the GIL, which under load
+        costs more than the look itself; hence the cache."""
+        value = self._cache.get(key, _NOT_CACHED)
+        if value is _NOT_CACHED:
+            value = self._snapshot.get(_STATE + key)
+            if len(self._cache) < MAX_CACHED and (value is None or len(value) <= MAX_CACHED_BYTES):
+                self._cache[key] = value
         return value
+
+    def cache_after(self, writes: Mapping[bytes, bytes | None]) -> dict[bytes, bytes | None]:
+        """What is known of the state that `writes` make of this one. Begins anew when it is full."""
+        cache = self._cache.copy() if len(self._cache) + len(writes) <= MAX_CACHED else {}
+        for key, value in writes.items():
+            if value is not None and len(value) > MAX_CACHED_BYTES:
+                cache.pop(key, None)
+            elif key in cache or len(cache) < MAX_CACHED:
+                cache[key] = value
+        return cache
 
     def iterate(self, prefix: bytes, *, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """See `abci_app.state.ReadableState`."""
@@ -197,7 +223,8 @@ class Store:
         with self._lock:
             self._write(prepared)
             self._tree.apply(prepared.nodes)
-            self._committed = CommittedState(self._db.snapshot(), prepared.height, prepared.app_hash)
+            cache = self._committed.cache_after(prepared.writes)
+            self._committed = CommittedState(self._db.snapshot(), prepared.height, prepared.app_hash, cache)
 
     def prove(self, key: bytes) -> tuple[KeyProof, CommittedState]:
         """The proof of `key` (present or absent), and the state whose `app_hash` it is checked against."""

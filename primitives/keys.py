@@ -4,6 +4,7 @@ One function, `verify_signature`, decides signatures for the whole chain. CometB
 """
 
 import secrets
+from functools import lru_cache
 from typing import Final
 
 import bech32
@@ -58,6 +59,10 @@ class PrivateKey:
         return f"PrivateKey({format_address(self.address)})"
 
 
+_parse_public_key: Final = lru_cache(maxsize=8192)(PublicKeyXOnly)
+"""Finding the point of a key takes an eighth of a verification, and most signers sign often."""
+
+
 def verify_signature(public_key: bytes, digest: bytes, signature: bytes) -> bool:
     """Whether `signature` (64 bytes) over `digest` (32 bytes) is by x-only `public_key` (32 bytes): BIP-340.
 
@@ -66,7 +71,7 @@ def verify_signature(public_key: bytes, digest: bytes, signature: bytes) -> bool
     if len(public_key) != PUBLIC_KEY_BYTES or len(digest) != 32 or len(signature) != SIGNATURE_BYTES:
         return False
     try:
-        return PublicKeyXOnly(public_key).verify(signature, digest)
+        return _parse_public_key(public_key).verify(signature, digest)
     except ValueError:
         return False
 

@@ -10,11 +10,11 @@ endif
 BIN := .venv/bin
 ARGS ?=
 
-.PHONY: help setup demo chaos test engines fuzz check format up clean distclean
+.PHONY: help setup demo chaos bench-chain test engines fuzz check format up clean distclean
 
 help: ## List these targets
 	@echo "make <target>:"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-12s %s\n", $$1, $$2}'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-13s %s\n", $$1, $$2}'
 
 setup: ## Make .venv with pinned packages and fetch CometBFT; does nothing when that is done
 	@"$(PYTHON)" -c 'import sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 || { \
@@ -27,6 +27,9 @@ demo: setup ## Four nodes, four workers, one paid training job on real text; wri
 
 chaos: setup ## Four nodes under load, broken in every way we know, about 8 minutes; writes build/chaos.json (ARGS="--seed 7")
 	@$(BIN)/python -m localnet.chaos $(ARGS)
+
+bench-chain: setup ## The chain under load beside CometBFT's Go kvstore, about 10 minutes; writes build/bench-chain.json (ARGS="--quick")
+	@$(BIN)/python benchmarks/bench_chain.py $(ARGS)
 
 # Three files at a time: most of the time of the long ones is waiting for blocks.
 test: setup ## Run all tests (ARGS="tests/storage -k resume" for some of them, ARGS="-n 0" one after the other)

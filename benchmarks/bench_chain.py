@@ -1,61 +1,101 @@
-"""The chain beside CometBFT's Go kvstore.
+"""The chain under load beside CometBFT's Go kvstore: `make bench-chain [ARGS="--quick"]`; --help says what else.
 
-python benchmarks/bench_chain.py [--only 1] [--alternations 3] [--seconds 10]
+Exit status: 0 measured; 1 a run lost or failed a transaction, or could not be made; 130 interrupted.
 """
 
-import argparse
+import signal
 import sys
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
+import msgspec
 import uvloop
+from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.chain.kvstore import kvstore_offer
-from benchmarks.chain.networks import ACCOUNTS, CHAIN_ID, network
-from localnet.load.drive import Pace
-from localnet.load.offer import Offer, spread
-from localnet.load.results import LoadResult
-from localnet.load.run import run_load
-from localnet.load.signing import sign_transfers
+from benchmarks.chain.machine import describe_machine
+from benchmarks.chain.networks import BenchError
+from benchmarks.chain.options import Options, parse_options
+from benchmarks.chain.plan import make_plan
+from benchmarks.chain.prepared import Prepared
+from benchmarks.chain.progress import Progress
+from benchmarks.chain.report import ChainReport, ReportError, figures, find_problems, read_report, write_report
+from benchmarks.chain.runs import Run, run_one
+from benchmarks.chain.tables import run_line, show_report
+from localnet.load.errors import LoadError
+from localnet.ports import PortError
+from node.errors import SetupError
 
-LANES = 4
+EXPECTED: Final = (BenchError, LoadError, PortError, SetupError, OSError)
+"""What can go wrong without being a bug of this program: said in a sentence, and the next load is tried."""
+INTERRUPTED: Final = 130
 
 
-def show(name: str, r: LoadResult) -> None:
-    print(
-        f"{name:16} {r.committed_tps:7.0f} tx/s ({r.messages_per_s:.0f} messages/s), "
-        f"finality p50 {r.finality_p50_s:.2f} p99 {r.finality_p99_s:.2f} s, "
-        f"blocks {r.block_interval_median_s:.2f} max {r.block_interval_max_s:.2f} s, "
-        f"cpu s/1000 tx app {r.cpu_s_per_1000_tx_app:.3f} engine {r.cpu_s_per_1000_tx_engine:.3f}, "
-        f"lost {r.lost} failed {r.failed} refused {r.refused}{' RAN OUT' if r.ran_out else ''} {r.reasons or ''}",
-        flush=True,
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse_options(arguments)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    try:
+        report = read_report(options.out) if options.show else measure(options)
+    except KeyboardInterrupt:
+        print("\ninterrupted; nothing is left running, nothing was written", file=sys.stderr)
+        return INTERRUPTED
+    except (ReportError, SetupError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    if not options.show:
+        write_report(report, options.out)
+    show_report(console, report)
+    console.print(f"{options.out}", markup=False, highlight=False, soft_wrap=True)
+    return 1 if report.problems else 0
+
+
+def measure(options: Options) -> ChainReport:
+    """Run everything that was asked for, one after the other.
+
+    Raises: SetupError when there is no engine.
+    """
+    began_s, machine, progress = time.monotonic(), describe_machine(), Progress()
+    runs, problems = _run_loads(options, progress)
+    return ChainReport(
+        **msgspec.structs.asdict(figures(runs)),
+        problems=tuple(problems),
+        seconds=time.monotonic() - began_s,
+        rounds=options.rounds,
+        window_seconds=options.seconds,
+        machine=machine,
+        runs=tuple(runs),
     )
 
 
-async def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--alternations", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--only", type=int, nargs="*", default=[1, 4], help="numbers of validators")
-    parser.add_argument("--rate", type=float, default=None)
-    options = parser.parse_args()
-    num_txs = int((options.seconds + 3) * (options.rate or 9000))
-    print(f"signing {num_txs} payments ...", flush=True)
-    txs = sign_transfers(ACCOUNTS, num_txs, chain_id=CHAIN_ID, messages=1)
-    ours = Offer(kind="transfers", lanes=spread(txs, len(ACCOUNTS), LANES))
-    print(f"{ours.tx_bytes:.1f} bytes each")
-    go = kvstore_offer(num_txs * 2, tx_bytes=round(ours.tx_bytes), lanes=LANES)
-    pace = Pace(rate=options.rate, in_flight=4000, seconds=options.seconds, warm_up_s=2.0)
-    for nodes in options.only:
-        for _ in range(options.alternations):
-            results = {}
-            for application, offer in (("kvstore", go), ("outerstep", ours)):
-                async with network(application, nodes) as running:
-                    results[application] = await run_load(offer, pace, running.urls, running.measured)
-                show(f"{application} x{nodes}", results[application])
-            print(f"  ratio {results['outerstep'].committed_tps / results['kvstore'].committed_tps:.3f}", flush=True)
+def _run_loads(options: Options, progress: Progress) -> tuple[list[Run], list[str]]:
+    """The runs, and what is wrong with them."""
+    prepared, plan = Prepared(progress.tell), make_plan(options)
+    runs: list[Run] = []
+    problems: list[str] = []
+    for number, load in enumerate(plan, start=1):
+        text = f"[{number}/{len(plan)}] {load.name}"
+        offer = prepared.offer(load)
+        progress.tell(text)
+        try:
+            run = uvloop.run(run_one(load, offer, lambda share, text=text: progress.tell(text, share)))  # type: ignore[misc]
+        except EXPECTED as error:
+            found = [f"{load.name}: {error}"]
+        else:
+            runs.append(run)
+            found = find_problems(run, options.seconds)
+            progress.clear()
+            print(run_line(run), flush=True)
+        problems += found
+        for problem in found:
+            progress.clear()
+            print(f"PROBLEM: {problem}", flush=True)
+    return runs, problems
 
 
 if __name__ == "__main__":
-    uvloop.run(main())
+    sys.exit(main())

@@ -30,6 +30,7 @@ from primitives.keys import PrivateKey
 Application = Literal["outerstep", "kvstore"]
 CHAIN_ID: Final = "bench-with-payments-of-two-hundred-bytes-each"
 """So long that a payment has 200 bytes; the same for every network, so that what was signed once serves them all."""
+PAYMENT_BYTES: Final = 200
 ACCOUNTS: Final = [PrivateKey.from_seed(f"bench/{number}") for number in range(2000)]
 BALANCE: Final = 1000 * MICRO_PER_TOKEN
 START_S: Final = 60.0

@@ -1,0 +1,42 @@
+"""Transactions for the loads, made once and used on every fresh network: all of them have the same chain id."""
+
+from collections.abc import Callable
+from typing import Final
+
+from benchmarks.chain.kvstore import kvstore_offer
+from benchmarks.chain.networks import ACCOUNTS, CHAIN_ID, PAYMENT_BYTES
+from benchmarks.chain.plan import Load
+from localnet.load.offer import Offer, spread
+from localnet.load.signing import sign_transfers
+
+LANES: Final = 4
+"""Connections of a load; as many as there are nodes in the largest network."""
+
+
+class Prepared:
+    """Keeps what was signed, by messages in an envelope. A shorter load takes the first of a longer one."""
+
+    def __init__(self, on_progress: Callable[[str, float], None]) -> None:
+        """`on_progress` is told what is being signed and the share that is done."""
+        self._on_progress = on_progress
+        self._signed: dict[int, list[bytes]] = {}
+
+    def sign(self, num_txs: int, messages: int) -> list[bytes]:
+        """The first `num_txs` transactions of `messages` payments each."""
+        if len(self._signed.get(messages, ())) < num_txs:
+            what = f"signing {num_txs} transactions with {messages} messages each"
+
+            def tell(done: int) -> None:
+                self._on_progress(what, done / num_txs)
+
+            self._signed[messages] = sign_transfers(
+                ACCOUNTS, num_txs, chain_id=CHAIN_ID, messages=messages, on_progress=tell
+            )
+        return self._signed[messages][:num_txs]
+
+    def offer(self, load: Load) -> Offer:
+        """What `load` sends. The Go kvstore gets transactions of the size of ours."""
+        if load.application == "kvstore":
+            return kvstore_offer(load.num_txs, tx_bytes=PAYMENT_BYTES, lanes=LANES)
+        txs = self.sign(load.num_txs, load.messages)
+        return Offer(kind="transfers", lanes=spread(txs, len(ACCOUNTS), LANES), messages=load.messages)

@@ -9,8 +9,10 @@ from typing import Final
 import structlog
 
 from abci_app import execution
+from abci_app.block import Receipt
 from abci_app.blocks import CODESPACE, Block, Executor, Start
 from abci_app.chain import CHAIN, Chain
+from abci_app.execution import Unverified
 from abci_app.failpoints import reach
 from abci_app.known import KnownTransactions
 from abci_app.params import STAKE_PER_POWER, Genesis, GenesisError, parse_genesis
@@ -22,6 +24,7 @@ from abci_app.snapshots.taking import Snapshots
 from abci_app.state import Branch, MemoryState, ReadableState
 from abci_app.store import PreparedCommit, Store
 from abci_app.waiting import WaitingNonces
+from primitives.keys import verify_record
 
 APP_NAME: Final = "outerstep"
 APP_VERSION: Final = 1
@@ -83,10 +86,15 @@ class Application:
 
     def check_tx(self, request: pb.RequestCheckTx) -> pb.ResponseCheckTx:
         """Whether a transaction may wait in the mempool. RECHECK, after each block, skips the signature."""
+        found = self.begin_check(request)
+        return self.end_check(found, good=verify_record(found.record)) if isinstance(found, Unverified) else found
+
+    def begin_check(self, request: pb.RequestCheckTx) -> pb.ResponseCheckTx | Unverified:
+        """CheckTx up to the signature, for whoever verifies many at once somewhere else."""
         chain = self._chain
         if chain is None:
             return pb.ResponseCheckTx(code=NOT_STARTED_CODE, log="the chain has not started", codespace=CODESPACE)
-        receipt = execution.check_transaction(
+        found = execution.begin_check(
             self._state(),
             request.tx,
             chain_id=chain.chain_id,
@@ -95,13 +103,11 @@ class Application:
             waiting=self._waiting,
             known=self._known,
         )
-        return pb.ResponseCheckTx(
-            code=receipt.code,
-            log=receipt.log,
-            gas_wanted=receipt.work_wanted,
-            gas_used=receipt.work_used,
-            codespace="" if receipt.code == 0 else CODESPACE,
-        )
+        return found if isinstance(found, Unverified) else _check_response(found)
+
+    def end_check(self, unverified: Unverified, *, good: bool) -> pb.ResponseCheckTx:
+        """The answer once the signature is known to be `good` or not."""
+        return _check_response(execution.end_check(unverified, good=good, waiting=self._waiting, known=self._known))
 
     # --- consensus connection -----------------------------------------------------------------------------------
     def init_chain(self, request: pb.RequestInitChain) -> pb.ResponseInitChain:
@@ -224,6 +230,16 @@ class Application:
         if self._chain is None:
             raise CallOrderError("a block came before InitChain")
         return self._chain
+
+
+def _check_response(receipt: Receipt) -> pb.ResponseCheckTx:
+    return pb.ResponseCheckTx(
+        code=receipt.code,
+        log=receipt.log,
+        gas_wanted=receipt.work_wanted,
+        gas_used=receipt.work_used,
+        codespace="" if receipt.code == 0 else CODESPACE,
+    )
 
 
 def _check_validators(genesis: Genesis, known: Iterable[pb.ValidatorUpdate]) -> None:

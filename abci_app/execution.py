@@ -8,12 +8,14 @@ here is a bug, and stops the node rather than fork the chain.
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from abci_app import tables
 from abci_app.block import BlockContext, EndOfBlock, Event, Evidence, Receipt
 from abci_app.errors import (
     CODE_OK,
+    BadSignature,
     Expired,
     FeeTooLow,
     InsufficientFunds,
@@ -30,8 +32,9 @@ from abci_app.parsed import ParsedTransaction, parse_transaction
 from abci_app.rules import deals, phases, stake, validators
 from abci_app.rules.handlers import HANDLERS
 from abci_app.state import Branch, ReadableState
-from abci_app.transactions import TxBody, check_signature
+from abci_app.transactions import TxBody, check_signature, signature_record
 from primitives.encoding import encode
+from primitives.keys import verify_record
 
 PENDING_WINDOW: Final = 64
 """CheckTx sees committed nonces only, so it lets this many transactions of one account wait at a time."""
@@ -50,6 +53,14 @@ class Known(Protocol):
 
     def find(self, tx: bytes) -> ParsedTransaction | None: ...
     def add(self, parsed: ParsedTransaction) -> None: ...
+
+
+class Unverified(msgspec.Struct, frozen=True, gc=False):
+    """A transaction that may wait in the mempool if its signature is good."""
+
+    parsed: ParsedTransaction
+    record: bytes
+    """What verifying takes: see `primitives.keys.verify_record`."""
 
 
 def init_genesis(branch: Branch, genesis: Genesis) -> None:
@@ -74,6 +85,26 @@ def check_transaction(
 ) -> Receipt:
     """Whether `tx` may wait in the mempool: everything that costs little first, the signature last.
 
+    The arguments are those of `begin_check`.
+    """
+    found = begin_check(state, tx, chain_id=chain_id, height=height, recheck=recheck, waiting=waiting, known=known)
+    if isinstance(found, Receipt):
+        return found
+    return end_check(found, good=verify_record(found.record), waiting=waiting, known=known)
+
+
+def begin_check(
+    state: ReadableState,
+    tx: bytes,
+    *,
+    chain_id: str,
+    height: int,
+    recheck: bool,
+    waiting: Waiting | None = None,
+    known: Known | None = None,
+) -> "Receipt | Unverified":
+    """Everything but the signature; Unverified when all depends on it.
+
     `height` is that of the next block. Nonces up to PENDING_WINDOW ahead of the committed one pass, since earlier
     transactions of the account may be waiting. `recheck`: form and signature were found good before and are skipped.
     `waiting`: what the mempool holds; at a recheck it ends the wait behind a nonce that never came.
@@ -92,14 +123,26 @@ def check_transaction(
         if account.balance < body.fee:
             raise InsufficientFunds(need=body.fee, have=account.balance)
         if not is_good:
-            check_signature(parsed.envelope)
-            if known is not None:
-                known.add(parsed)
+            return Unverified(parsed, signature_record(parsed.envelope))
         if waiting is not None:
             _note_waiting(waiting, parsed, account.nonce, recheck=recheck)
     except InvalidTransaction as error:
         return _refusal(error, work, 0)
     return Receipt(code=CODE_OK, work_wanted=work)
+
+
+def end_check(
+    unverified: Unverified, *, good: bool, waiting: Waiting | None = None, known: Known | None = None
+) -> Receipt:
+    """The rest of `begin_check`, `good` being what `verify_record` says of the record."""
+    parsed = unverified.parsed
+    if not good:
+        return _refusal(BadSignature(), parsed.work, 0)
+    if known is not None:
+        known.add(parsed)
+    if waiting is not None:
+        waiting.add(parsed.sender, parsed.body.nonce, parsed.hash)
+    return Receipt(code=CODE_OK, work_wanted=parsed.work)
 
 
 def execute_transaction(

@@ -12,7 +12,7 @@ from abci_app.errors import BadSignature, MalformedTransaction, TransactionTooLa
 from abci_app.messages import Message
 from primitives.encoding import EncodingError, decode, encode
 from primitives.hashing import tagged_hash
-from primitives.keys import PrivateKey, address_of, verify_signature
+from primitives.keys import PUBLIC_KEY_BYTES, SIGNATURE_BYTES, PrivateKey, address_of, verify_record
 
 MAX_TX_BYTES: Final = 256 * 1024
 MAX_MESSAGES: Final = 100
@@ -78,8 +78,18 @@ def decode_transaction(tx: bytes) -> tuple[Transaction, TxBody]:
 
 def check_signature(envelope: Transaction) -> None:
     """Raises: BadSignature."""
-    if not verify_signature(envelope.public_key, body_digest(envelope.body), envelope.signature):
+    if not verify_record(signature_record(envelope)):
         raise BadSignature
+
+
+def signature_record(envelope: Transaction) -> bytes:
+    """What verifying the signature takes, in one piece of 128 bytes: see `primitives.keys.verify_record`.
+
+    Raises: BadSignature when key or signature is not of its length.
+    """
+    if len(envelope.public_key) != PUBLIC_KEY_BYTES or len(envelope.signature) != SIGNATURE_BYTES:
+        raise BadSignature
+    return envelope.public_key + body_digest(envelope.body) + envelope.signature
 
 
 def possession_digest(chain_id: str, operator: bytes) -> bytes:

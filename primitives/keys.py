@@ -76,6 +76,15 @@ def verify_signature(public_key: bytes, digest: bytes, signature: bytes) -> bool
         return False
 
 
+SIGNATURE_RECORD_BYTES: Final = PUBLIC_KEY_BYTES + 32 + SIGNATURE_BYTES
+
+
+def verify_record(record: bytes) -> bool:
+    """`verify_signature` of public key, digest and signature in one piece of 128 bytes."""
+    digest_end = PUBLIC_KEY_BYTES + 32
+    return verify_signature(record[:PUBLIC_KEY_BYTES], record[PUBLIC_KEY_BYTES:digest_end], record[digest_end:])
+
+
 def address_of(public_key: bytes) -> bytes:
     """The 20-byte address of an x-only public key."""
     return tagged_hash("outerstep/address/1", public_key)[:ADDRESS_BYTES]

@@ -1,21 +1,23 @@
 """One connection: requests in, answers out in the same order.
 
-A read may hold many frames. All of them are parsed, then answered as a batch with one write. Runs of CheckTx inside a
-batch are spread over the pool; everything else is answered one by one, so a call sees what the calls before it did.
-Reading stops while too much waits, writing waits while the other side does not read.
+A read may hold many frames. All of them are parsed, then answered as a batch with one write. Of a run of CheckTx inside
+a batch the signatures are verified together, in other processes; everything else is answered one by one, so a call sees
+what the calls before it did. Reading stops while too much waits, writing waits while the other side does not read.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from itertools import groupby
 from typing import Final, cast
 
 import structlog
 
+from abci_app.execution import Unverified
 from abci_app.server.dispatch import Call, Dispatcher, Lane, RequestError, exception_answer
 from abci_app.server.frames import FrameError, FrameParser
+from abci_app.verifiers import Verifiers
 
 MAX_BATCH: Final = 512
 """Requests that are answered with one write."""
@@ -23,23 +25,26 @@ MAX_WAITING: Final = 2048
 """Requests that may wait before reading pauses."""
 MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
 """The same in bytes of requests."""
-CHECKS_PER_JOB: Final = 32
-"""CheckTx calls that go to one thread at once."""
+CHECKS_AT_ONCE: Final = 64
+"""CheckTx calls whose signatures are verified together, and after which others get their turn."""
+CHECK_BYTES_AT_ONCE: Final = 64 * 1024
+"""The same in bytes of requests; one call may have more."""
 
 _log = structlog.get_logger()
 
 
 class Lanes:
-    """The threads that do the work, shared by all connections."""
+    """Who does the work, shared by all connections."""
 
-    def __init__(self, dispatcher: Dispatcher, pool: Executor, consensus: Executor) -> None:
+    def __init__(self, dispatcher: Dispatcher, verifiers: Verifiers, pool: Executor, consensus: Executor) -> None:
         self.dispatcher = dispatcher
+        self.verifiers = verifiers
         self._pool = pool
         self._consensus = consensus
 
-    def submit(self, lane: Lane, calls: Sequence[Call]) -> Future[bytes]:
-        executor = self._consensus if lane is Lane.CONSENSUS else self._pool
-        return executor.submit(self.dispatcher.answer, *calls)
+    def submit(self, call: Call) -> Future[bytes]:
+        executor = self._consensus if call.lane is Lane.CONSENSUS else self._pool
+        return executor.submit(self.dispatcher.answer, call)
 
 
 class Connection(asyncio.Protocol):
@@ -133,18 +138,35 @@ class Connection(asyncio.Protocol):
             calls = list(group)
             if not light:
                 for call in calls:
-                    answers.append(await self._run(call.lane, [call]))
+                    answers.append(await self._run(call))
             elif any(call.lane is Lane.CHECK for call in calls):
-                jobs = [calls[i : i + CHECKS_PER_JOB] for i in range(0, len(calls), CHECKS_PER_JOB)]
-                answers += await asyncio.gather(*(self._run(Lane.CHECK, job) for job in jobs))
+                answers += await self._check_all(calls)
             else:
                 answers.append(self._lanes.dispatcher.answer(*calls))
         return answers
 
-    async def _run(self, lane: Lane, calls: Sequence[Call]) -> bytes:
+    async def _check_all(self, calls: Sequence[Call]) -> list[bytes]:
+        parts = []
+        for part in _parts(calls):
+            parts.append(asyncio.create_task(self._check(part)))
+            await asyncio.sleep(0)
+        return await asyncio.gather(*parts)
+
+    async def _check(self, calls: Sequence[Call]) -> bytes:
+        dispatcher = self._lanes.dispatcher
+        begun = [dispatcher.begin(call) for call in calls]
+        records = [each.record for each in begun if isinstance(each, Unverified)]
+        if not records:
+            return b"".join(cast(list[bytes], begun))
+        good = iter(await self._lanes.verifiers.verify(records))
+        return b"".join(
+            dispatcher.end(each, good=bool(next(good))) if isinstance(each, Unverified) else each for each in begun
+        )
+
+    async def _run(self, call: Call) -> bytes:
         """Answer in a thread. A failure there is reported even when this connection is gone by then."""
         loop = asyncio.get_running_loop()
-        future = self._lanes.submit(lane, calls)
+        future = self._lanes.submit(call)
 
         def watch(done: Future[bytes]) -> None:
             if not done.cancelled() and (error := done.exception()) is not None:
@@ -167,3 +189,14 @@ class Connection(asyncio.Protocol):
         if not self._reading and not refused and not self._transport.is_closing():
             self._reading = True
             self._transport.resume_reading()
+
+
+def _parts(calls: Sequence[Call]) -> Iterator[Sequence[Call]]:
+    """`calls` in order, cut where a part has enough calls or bytes."""
+    start, size = 0, 0
+    for end, call in enumerate(calls):
+        if end > start and (end - start == CHECKS_AT_ONCE or size + call.size > CHECK_BYTES_AT_ONCE):
+            yield calls[start:end]
+            start, size = end, 0
+        size += call.size
+    yield calls[start:]

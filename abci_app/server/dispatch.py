@@ -6,13 +6,15 @@ from typing import Any, Final, Protocol
 
 from google.protobuf.message import DecodeError, Message
 
+from abci_app.execution import Unverified
 from abci_app.server import abci_pb2 as pb
 from abci_app.server.frames import frame
 from abci_app.server.grammar import CallGrammar
 
 
 class AbciApplication(Protocol):
-    """What the server drives: one method per ABCI call. An exception out of any of them is a bug and stops the node.
+    """What the server drives: one method per ABCI call, CheckTx also in two halves. An exception out of any of them is
+    a bug and stops the node.
 
     The consensus calls (init_chain, prepare_proposal, process_proposal, extend_vote, verify_vote_extension,
     finalize_block, commit) come one at a time, in order. The others may run in other threads beside them.
@@ -21,6 +23,8 @@ class AbciApplication(Protocol):
     def info(self, request: pb.RequestInfo) -> pb.ResponseInfo: ...
     def query(self, request: pb.RequestQuery) -> pb.ResponseQuery: ...
     def check_tx(self, request: pb.RequestCheckTx) -> pb.ResponseCheckTx: ...
+    def begin_check(self, request: pb.RequestCheckTx) -> pb.ResponseCheckTx | Unverified: ...
+    def end_check(self, unverified: Unverified, *, good: bool) -> pb.ResponseCheckTx: ...
     def init_chain(self, request: pb.RequestInitChain) -> pb.ResponseInitChain: ...
     def prepare_proposal(self, request: pb.RequestPrepareProposal) -> pb.ResponsePrepareProposal: ...
     def process_proposal(self, request: pb.RequestProcessProposal) -> pb.ResponseProcessProposal: ...
@@ -40,9 +44,9 @@ class Lane(Enum):
     INLINE = "inline"
     """In the event loop: nothing to compute."""
     CHECK = "check"
-    """In the pool, together with its neighbours: many at once."""
+    """In the event loop together with its neighbours, but for the signatures: many at once, in other processes."""
     READ = "read"
-    """In the pool, alone."""
+    """In the pool."""
     CONSENSUS = "consensus"
     """In the one consensus thread."""
 
@@ -100,6 +104,7 @@ class Dispatcher:
     def __init__(self, application: AbciApplication, grammar: CallGrammar | None = None) -> None:
         """`grammar`: asserts the order of the calls."""
         self._grammar = grammar
+        self._application = application
         self._methods: dict[str, Callable[[Any], Message]] = {
             name: getattr(application, name) for name, lane in LANES.items() if lane is not Lane.INLINE
         }
@@ -113,11 +118,26 @@ class Dispatcher:
         """
         return b"".join(map(self._answer, calls))
 
+    def begin(self, call: Call) -> bytes | Unverified:
+        """The framed response, unless it is CheckTx and depends on the signature."""
+        if call.lane is not Lane.CHECK:
+            return self._answer(call)
+        found = self._application.begin_check(call.request)
+        return found if isinstance(found, Unverified) else _framed_check(found)
+
+    def end(self, unverified: Unverified, *, good: bool) -> bytes:
+        """The framed response to CheckTx once the signature is known to be `good` or not."""
+        return _framed_check(self._application.end_check(unverified, good=good))
+
     def _answer(self, call: Call) -> bytes:
         if self._grammar is not None:
             self._grammar.check(call.method, call.request)
         answer: Any = {call.method: self._methods[call.method](call.request)}
         return frame(pb.Response(**answer).SerializeToString())
+
+
+def _framed_check(answer: pb.ResponseCheckTx) -> bytes:
+    return frame(pb.Response(check_tx=answer).SerializeToString())
 
 
 def exception_answer(reason: str) -> bytes:

@@ -1,7 +1,8 @@
 """The Unix socket that CometBFT opens its four connections to (query, snapshot, mempool, consensus).
 
-Threads: the event loop frames and parses; one consensus thread executes blocks; a small pool checks transactions and
-answers queries. So neither a flood of CheckTx nor a slow query stands in the way of a block.
+The event loop frames, parses and checks transactions, whose signatures other processes verify; one consensus thread
+executes blocks; a small pool answers queries. So neither a flood of CheckTx nor a slow query stands in the way of a
+block.
 """
 
 import asyncio
@@ -15,8 +16,9 @@ from typing import Any, Final
 from abci_app.server.connection import Connection, Lanes
 from abci_app.server.dispatch import AbciApplication, Dispatcher
 from abci_app.server.grammar import CallGrammar
+from abci_app.verifiers import VerifierProcesses, Verifiers
 
-CHECK_THREADS: Final = 2
+READ_THREADS: Final = 2
 _PROBE_TIMEOUT_S: Final = 2.0
 
 
@@ -32,27 +34,31 @@ class AbciServer:
         application: AbciApplication,
         path: Path,
         *,
-        check_threads: int = CHECK_THREADS,
+        verifiers: Verifiers | None = None,
         grammar: CallGrammar | None = None,
     ) -> None:
-        """`grammar`: asserts the order of the calls; a call out of order ends `wait` with IllegalCall."""
+        """`verifiers`: None: processes of its own. `grammar`: asserts the order of the calls; a call out of order ends
+        `wait` with IllegalCall."""
         self._path = path
         self._grammar = grammar
-        self._pool = ThreadPoolExecutor(check_threads, thread_name_prefix="check")
+        self._verifiers = verifiers or VerifierProcesses()
+        self._pool = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="read")
         self._consensus = ThreadPoolExecutor(1, thread_name_prefix="consensus")
-        self._lanes = Lanes(Dispatcher(application, grammar), self._pool, self._consensus)
+        self._lanes = Lanes(Dispatcher(application, grammar), self._verifiers, self._pool, self._consensus)
         self._connections: set[Connection] = set()
         self._ended: asyncio.Future[BaseException | None]
 
     async def start(self) -> None:
         """Listen.
 
-        Raises: SocketUnavailable when another process listens there, or the path cannot be bound.
+        Raises: SocketUnavailable when another process listens there, or the path cannot be bound; OSError when no
+        process can be started.
         """
         loop = asyncio.get_running_loop()
         self._ended = loop.create_future()
         loop.set_exception_handler(self._on_loop_error)
         listener = claim_socket(self._path)
+        await self._verifiers.start()
         self._server = await loop.create_unix_server(self._connect, sock=listener)
 
     def stop(self) -> None:
@@ -71,6 +77,7 @@ class AbciServer:
             connection.abort()
         self._pool.shutdown(cancel_futures=True)
         self._consensus.shutdown(cancel_futures=True)
+        await self._verifiers.close()
         self._path.unlink(missing_ok=True)
 
     def _connect(self) -> Connection:

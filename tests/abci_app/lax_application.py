@@ -9,6 +9,7 @@ import sys
 
 from abci_app import __main__ as process
 from abci_app.application import Application
+from abci_app.execution import Unverified
 from abci_app.server import abci_pb2 as pb
 from tests.abci_app.kit import BOB, transfer
 
@@ -36,7 +37,7 @@ def garbage(height: int) -> list[bytes]:
 
 
 class LaxApplication(Application):
-    def check_tx(self, request: pb.RequestCheckTx) -> pb.ResponseCheckTx:
+    def begin_check(self, request: pb.RequestCheckTx) -> pb.ResponseCheckTx | Unverified:
         return pb.ResponseCheckTx()
 
     def prepare_proposal(self, request: pb.RequestPrepareProposal) -> pb.ResponsePrepareProposal:

@@ -7,6 +7,7 @@ from abci_app.server import abci_pb2 as pb
 from abci_app.server.connection import MAX_BATCH, MAX_WAITING, MAX_WAITING_BYTES, Connection, Lanes
 from abci_app.server.dispatch import Dispatcher
 from abci_app.server.frames import FrameParser, frame
+from abci_app.verifiers import VerifierProcesses
 
 
 class RecordingTransport(asyncio.Transport):
@@ -48,7 +49,7 @@ class NoApplication:
 def make_connection() -> tuple[Connection, RecordingTransport, list[BaseException]]:
     failures: list[BaseException] = []
     pool = ThreadPoolExecutor(1)
-    lanes = Lanes(Dispatcher(NoApplication()), pool, pool)
+    lanes = Lanes(Dispatcher(NoApplication()), VerifierProcesses(1), pool, pool)
     connection, transport = Connection(lanes, failures.append, lambda _: None), RecordingTransport()
     connection.connection_made(transport)
     return connection, transport, failures

@@ -2,13 +2,14 @@
 
 import asyncio
 import socket
-import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from abci_app.application import Application
+from abci_app.execution import Unverified
+from abci_app.parsed import parse_transaction
 from abci_app.server import abci_pb2 as pb
 from abci_app.server.frames import MAX_MESSAGE_BYTES, encode_length, frame
 from abci_app.server.server import AbciServer, SocketUnavailable, claim_socket
@@ -16,36 +17,58 @@ from abci_app.store import Store
 from tests.abci_app import kit
 from tests.abci_app.server.client import AbciClient, AbciExceptionError, check_tx, flush
 
+PARSED = parse_transaction(kit.transfer(0))
 
-class GatedApplication(Application):
-    """Its CheckTx says what it got, and waits at a gate for transactions that begin with ``wait``."""
 
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self.gate = threading.Event()
-        self.entered = threading.Event()
+class EchoingApplication(Application):
+    """Its CheckTx says what it got; the signature of transactions that begin with ``signed`` is verified before."""
 
-    def check_tx(self, request: pb.RequestCheckTx) -> pb.ResponseCheckTx:
+    def begin_check(self, request: pb.RequestCheckTx) -> pb.ResponseCheckTx | Unverified:
         if request.tx == b"bug":
             raise RuntimeError("a bug in the rules")
-        if request.tx.startswith(b"wait"):
-            self.entered.set()
-            assert self.gate.wait(20)
+        if request.tx.startswith(b"signed"):
+            return Unverified(PARSED, request.tx)
         return pb.ResponseCheckTx(data=request.tx)
 
+    def end_check(self, unverified: Unverified, *, good: bool) -> pb.ResponseCheckTx:
+        return pb.ResponseCheckTx(data=unverified.record, code=0 if good else 1)
+
+
+class Gate:
+    """Verifiers that wait until it is opened; then signatures that do not end with ``bad`` are good."""
+
+    def __init__(self) -> None:
+        self.opened = asyncio.Event()
+        self.entered = asyncio.Event()
+
+    async def start(self) -> None:
+        pass
+
+    async def verify(self, records: Sequence[bytes]) -> Sequence[int]:
+        self.entered.set()
+        await self.opened.wait()
+        return [not record.endswith(b"bad") for record in records]
+
+    async def close(self) -> None:
+        pass
+
 
 @pytest.fixture
-def application(tmp_path: Path) -> Iterator[GatedApplication]:
+def application(tmp_path: Path) -> Iterator[Application]:
     with Store(tmp_path / "app") as store:
-        yield GatedApplication(store)
+        yield EchoingApplication(store)
 
 
 @pytest.fixture
-async def server(application: GatedApplication, tmp_path: Path) -> AsyncIterator[AbciServer]:
-    server = AbciServer(application, tmp_path / "abci.sock")
+def gate() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+async def server(application: Application, gate: Gate, tmp_path: Path) -> AsyncIterator[AbciServer]:
+    server = AbciServer(application, tmp_path / "abci.sock", verifiers=gate)
     await server.start()
     yield server
-    application.gate.set()
     await server.close()
 
 
@@ -67,31 +90,36 @@ async def test_requests_that_come_one_byte_at_a_time(client: AbciClient) -> None
     assert [(await client.receive()).echo.message for _ in range(2)] == ["hello", "hello"]
 
 
-async def test_pipelined_checks_are_answered_in_order_whichever_ends_first(
-    client: AbciClient, application: GatedApplication
-) -> None:
-    txs = [b"wait", *(str(i).encode() for i in range(200))]
+async def test_pipelined_checks_are_answered_in_order_whichever_ends_first(client: AbciClient, gate: Gate) -> None:
+    txs = [b"signed" if i % 70 == 0 else str(i).encode() for i in range(200)]
     await client.send(*(check_tx(tx) for tx in txs[:100]), flush(), *(check_tx(tx) for tx in txs[100:]), flush())
-    assert await asyncio.to_thread(application.entered.wait, 20)
-    application.gate.set()
+    async with asyncio.timeout(20):
+        await gate.entered.wait()
+    gate.opened.set()
     answers = [await client.receive() for _ in range(len(txs) + 2)]
     assert [a.WhichOneof("value") for a in answers].index("flush") == 100
     assert answers[-1].WhichOneof("value") == "flush"
     assert [a.check_tx.data for a in answers if a.WhichOneof("value") == "check_tx"] == txs
 
 
-async def test_a_flood_of_checks_does_not_hold_up_a_block(
-    client: AbciClient, application: GatedApplication, tmp_path: Path
-) -> None:
+async def test_each_check_is_told_of_its_own_signature(client: AbciClient, gate: Gate) -> None:
+    gate.opened.set()
+    txs = [b"signed %d %s" % (i, b"bad" if i % 3 == 0 else b"good") for i in range(150)]
+    await client.send(*map(check_tx, txs), flush())
+    answers = [(await client.receive()).check_tx for _ in txs]
+    assert [(answer.data, answer.code) for answer in answers] == [(tx, int(tx.endswith(b"bad"))) for tx in txs]
+
+
+async def test_a_flood_of_checks_does_not_hold_up_a_block(client: AbciClient, gate: Gate, tmp_path: Path) -> None:
     async with await AbciClient.connect(tmp_path / "abci.sock") as consensus:
-        await client.send(*(check_tx(b"wait" + str(i).encode()) for i in range(5000)), flush())
-        assert await asyncio.to_thread(application.entered.wait, 20)
+        await client.send(*(check_tx(b"signed" + str(i).encode()) for i in range(5000)), flush())
         async with asyncio.timeout(20):
+            await gate.entered.wait()
             await consensus.call(init_chain=kit.init_chain())
             await consensus.call(finalize_block=kit.block(1))
             await consensus.call(commit=pb.RequestCommit())
-        application.gate.set()
-        assert [(await client.receive()).check_tx.data for _ in range(5000)][-1] == b"wait4999"
+        gate.opened.set()
+        assert [(await client.receive()).check_tx.data for _ in range(5000)][-1] == b"signed4999"
 
 
 async def test_a_call_sees_what_the_calls_before_it_did(client: AbciClient) -> None:
@@ -150,7 +178,7 @@ async def test_the_client_reports_exceptions(client: AbciClient) -> None:
         await client.call(echo=pb.RequestEcho())
 
 
-async def test_a_stopped_server_returns_and_removes_its_socket(application: GatedApplication, tmp_path: Path) -> None:
+async def test_a_stopped_server_returns_and_removes_its_socket(application: Application, tmp_path: Path) -> None:
     server = AbciServer(application, tmp_path / "other.sock")
     await server.start()
     assert (tmp_path / "other.sock").stat().st_mode & 0o777 == 0o600

@@ -1,11 +1,14 @@
-"""`outerstep localnet …`: up, down, status, logs. Light: what the commands need is imported when they run."""
+"""`outerstep localnet …`: up, down, status, logs, load. Light: what the commands need is imported when they run."""
 
+import math
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 
 DEFAULT_HOME: Final = Path("build/localnet")
+MOST_RATE: Final = 100_000
+"""Transactions a second that can be asked for."""
 
 app = typer.Typer(
     help="Several nodes on this machine, for trying things out.",
@@ -15,6 +18,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+LoadKind = Literal["transfers"]
 HomeOption = Annotated[Path, typer.Option(help="Folder of the network.", envvar="OUTERSTEP_LOCALNET_HOME")]
 
 
@@ -75,6 +81,51 @@ def logs(
     from localnet.commands import show_logs
 
     show_logs(node, home, follow_on=follow_on, lines=lines)
+
+
+@app.command()
+def load(
+    home: HomeOption = DEFAULT_HOME,
+    rate: Annotated[str, typer.Option(help="Transactions a second; max: as many as go.")] = "2500",
+    seconds: Annotated[float, typer.Option(min=1, max=600, help="How long is measured, after 2 s of the same.")] = 10.0,
+    kind: Annotated[LoadKind, typer.Option(help="Payments, or commitments of training rounds.")] = "transfers",
+    messages: Annotated[int, typer.Option(min=1, max=100, help="How many in each transaction.")] = 1,
+    connections: Annotated[
+        int | None, typer.Option(min=1, max=256, help="To CometBFT's RPC; one for each node if not given.")
+    ] = None,
+    accounts: Annotated[
+        int | None, typer.Option(min=1, max=20_000, help="That sign; as many as the rate takes if not given.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Send a load to the network that runs in the folder, and measure it. Exits with 1 unless all of it succeeds."""
+    from localnet.load.command import run
+    from localnet.load.plan import Wish
+
+    wish = Wish(
+        kind=kind,
+        rate=_parse_rate(rate),
+        seconds=seconds,
+        messages=messages,
+        connections=connections,
+        accounts=accounts,
+    )
+    run(home, wish, as_json=as_json)
+
+
+def _parse_rate(text: str) -> float | None:
+    """None: as many as go."""
+    if text == "max":
+        return None
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    if not 0 < rate <= MOST_RATE:
+        raise typer.BadParameter(
+            f"{text!r} is neither max nor a number above 0, up to {MOST_RATE}", param_hint="--rate"
+        )
+    return rate
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ Exit status: 0 measured; 1 a run lost or failed a transaction, or could not be m
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,15 +17,16 @@ from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.chain.commits import CommitTimes, measure_commits
+from benchmarks.chain.errors import BenchError
 from benchmarks.chain.machine import describe_machine
-from benchmarks.chain.networks import BenchError
 from benchmarks.chain.options import Options, parse_options
 from benchmarks.chain.plan import make_plan
 from benchmarks.chain.prepared import Prepared
 from benchmarks.chain.progress import Progress
 from benchmarks.chain.report import ChainReport, ReportError, figures, find_problems, read_report, write_report
 from benchmarks.chain.runs import Run, run_one
-from benchmarks.chain.tables import run_line, show_report
+from benchmarks.chain.tables import commit_line, run_line, show_report
 from localnet.load.errors import LoadError
 from localnet.ports import PortError
 from node.errors import SetupError
@@ -61,14 +63,17 @@ def measure(options: Options) -> ChainReport:
     """
     began_s, machine, progress = time.monotonic(), describe_machine(), Progress()
     runs, problems = _run_loads(options, progress)
+    commits = list(_time_commits(options, progress)) if "commits" in options.parts else []
+    progress.clear()
     return ChainReport(
-        **msgspec.structs.asdict(figures(runs)),
+        **msgspec.structs.asdict(figures(runs, commits)),
         problems=tuple(problems),
         seconds=time.monotonic() - began_s,
         rounds=options.rounds,
         window_seconds=options.seconds,
         machine=machine,
         runs=tuple(runs),
+        commits=tuple(commits),
     )
 
 
@@ -79,10 +84,10 @@ def _run_loads(options: Options, progress: Progress) -> tuple[list[Run], list[st
     problems: list[str] = []
     for number, load in enumerate(plan, start=1):
         text = f"[{number}/{len(plan)}] {load.name}"
-        offer = prepared.offer(load)
+        offer, flood_txs = prepared.offer(load), prepared.flood_txs(load)
         progress.tell(text)
         try:
-            run = uvloop.run(run_one(load, offer, lambda share, text=text: progress.tell(text, share)))  # type: ignore[misc]
+            run = uvloop.run(run_one(load, offer, flood_txs, partial(progress.tell, text)))
         except EXPECTED as error:
             found = [f"{load.name}: {error}"]
         else:
@@ -90,11 +95,21 @@ def _run_loads(options: Options, progress: Progress) -> tuple[list[Run], list[st
             found = find_problems(run, options.seconds)
             progress.clear()
             print(run_line(run), flush=True)
-        problems += found
+        progress.clear()
         for problem in found:
-            progress.clear()
             print(f"PROBLEM: {problem}", flush=True)
+        problems += found
     return runs, problems
+
+
+def _time_commits(options: Options, progress: Progress) -> Iterator[CommitTimes]:
+    for accounts in options.accounts:
+        text = f"commits: {accounts} accounts"
+        progress.tell(text)
+        times = measure_commits(accounts, partial(progress.tell, text))
+        progress.clear()
+        print(commit_line(times), flush=True)
+        yield times
 
 
 if __name__ == "__main__":

@@ -14,12 +14,13 @@ PACKAGES: Final = ("outerstep", "coincurve", "msgspec", "plyvel", "protobuf", "u
 """Those that the speed of a node depends on."""
 
 
-def describe_machine() -> dict[str, str | int]:
+def describe_machine() -> dict[str, str | int | float]:
     """Raises: SetupError when there is no engine."""
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count() or 1,
         "memory_mib": psutil.virtual_memory().total // 2**20,
+        "load_average_before": round(os.getloadavg()[0], 2),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "cometbft": engine_version(find_engine()) or "unknown",

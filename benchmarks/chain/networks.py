@@ -15,6 +15,7 @@ from typing import Final, Literal
 import aiohttp
 import psutil
 
+from benchmarks.chain.errors import BenchError
 from localnet.load.usage import Measured
 from localnet.ports import PORTS_PER_NODE, claim
 from node.children import Child, ChildSpec, last_lines
@@ -32,6 +33,8 @@ CHAIN_ID: Final = "bench-with-payments-of-two-hundred-bytes-each"
 """So long that a payment has 200 bytes; the same for every network, so that what was signed once serves them all."""
 PAYMENT_BYTES: Final = 200
 ACCOUNTS: Final = [PrivateKey.from_seed(f"bench/{number}") for number in range(2000)]
+FLOODERS: Final = [PrivateKey.from_seed(f"bench/flooder/{number}") for number in range(1000)]
+"""Accounts whose names the flood uses: their nonces stay at 0, and those up to 63 may wait."""
 BALANCE: Final = 1000 * MICRO_PER_TOKEN
 START_S: Final = 60.0
 STOP_S: Final = 3.0
@@ -45,10 +48,6 @@ class Running:
     urls: tuple[str, ...]
     """CometBFT's RPC of each node."""
     measured: Measured
-
-
-class BenchError(Exception):
-    """A network that did not come up; the text shows its last words."""
 
 
 @asynccontextmanager
@@ -70,9 +69,13 @@ async def network(application: Application, nodes: int) -> AsyncIterator[Running
                 child = Child(spec)
                 started[-1].append(child)
                 await child.start()
-        await _until_ready(started)
         urls = tuple(f"http://{load_config(home).network.engine_rpc}" for home in homes)
-        await _until_blocks(urls)
+        try:
+            async with asyncio.timeout(START_S):
+                await _until_ready(started)
+                await _until_blocks(urls)
+        except TimeoutError as error:
+            raise BenchError(f"{application} with {nodes} nodes made no block within {START_S:.0f} s") from error
         yield Running(urls, _measured(homes))
 
 
@@ -82,7 +85,9 @@ def _make_homes(folder: Path, nodes: int, base_port: int, application: Applicati
         init_node(home, moniker=home.name, network=ports_from(base_port + PORTS_PER_NODE * index))
         for index, home in enumerate(homes)
     ]
-    balances = {key.address: BALANCE for key in ACCOUNTS} | {each.operator: BALANCE for each in identities}
+    balances = {key.address: BALANCE for key in (*ACCOUNTS, *FLOODERS)} | {
+        each.operator: BALANCE for each in identities
+    }
     genesis = make_genesis(identities, balances, chain_id=CHAIN_ID)
     for home in homes:
         install_genesis(home, genesis)
@@ -107,15 +112,14 @@ def _specs(home: Path, application: Application) -> Sequence[ChildSpec]:
 
 
 async def _until_ready(started: Sequence[Sequence[Child]]) -> None:
-    async with asyncio.timeout(START_S):
-        for child in (child for children in started for child in children):
-            if not await child.until_healthy():
-                words = "\n".join(last_lines(child.spec.log, 8))
-                raise BenchError(f"{child.spec.name} in {child.spec.folder} ended with code {child.exit_code}\n{words}")
+    for child in (child for children in started for child in children):
+        if not await child.until_healthy():
+            words = "\n".join(last_lines(child.spec.log, 8))
+            raise BenchError(f"{child.spec.name} in {child.spec.folder} ended with code {child.exit_code}\n{words}")
 
 
 async def _until_blocks(urls: Sequence[str]) -> None:
-    async with aiohttp.ClientSession() as session, asyncio.timeout(START_S):
+    async with aiohttp.ClientSession() as session:
         for url in urls:
             while await _height(session, url) < FIRST_HEIGHT:
                 await asyncio.sleep(0.05)

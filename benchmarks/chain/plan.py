@@ -19,7 +19,7 @@ FLOOD_TPS: Final = 500.0
 WARM_UP_S: Final = 2.0
 IN_FLIGHT: Final = {1: 4000, 10: 2000, 100: 400}
 """Messages in an envelope: most envelopes on the way. CometBFT's mempool takes 5000 transactions."""
-MOST_TPS: Final = {1: 14_000.0, 10: 4000.0, 100: 800.0}
+MOST_TPS: Final = {1: 14_000.0, 10: 9000.0, 100: 2200.0}
 """Messages in an envelope: so many transactions a second are prepared for loads as fast as it goes."""
 MOST_KVSTORE_TPS: Final = 28_000.0
 SPARE_S: Final = 3.0

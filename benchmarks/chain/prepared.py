@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Final
 
+from benchmarks.chain.flood import spoil
 from benchmarks.chain.kvstore import kvstore_offer
-from benchmarks.chain.networks import ACCOUNTS, CHAIN_ID, PAYMENT_BYTES
+from benchmarks.chain.networks import ACCOUNTS, CHAIN_ID, FLOODERS, PAYMENT_BYTES
 from benchmarks.chain.plan import Load
 from localnet.load.offer import Offer, spread
 from localnet.load.signing import sign_transfers
@@ -20,6 +21,7 @@ class Prepared:
         """`on_progress` is told what is being signed and the share that is done."""
         self._on_progress = on_progress
         self._signed: dict[int, list[bytes]] = {}
+        self._spoilt: list[bytes] = []
 
     def sign(self, num_txs: int, messages: int) -> list[bytes]:
         """The first `num_txs` transactions of `messages` payments each."""
@@ -40,3 +42,9 @@ class Prepared:
             return kvstore_offer(load.num_txs, tx_bytes=PAYMENT_BYTES, lanes=LANES)
         txs = self.sign(load.num_txs, load.messages)
         return Offer(kind="transfers", lanes=spread(txs, len(ACCOUNTS), LANES), messages=load.messages)
+
+    def flood_txs(self, load: Load) -> list[bytes]:
+        """The invalid transactions that are sent beside it."""
+        if len(self._spoilt) < load.num_flood_txs:
+            self._spoilt = spoil(sign_transfers(FLOODERS, load.num_flood_txs, chain_id=CHAIN_ID, messages=1))
+        return self._spoilt[: load.num_flood_txs]

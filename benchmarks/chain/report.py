@@ -6,6 +6,7 @@ from statistics import median
 
 import msgspec
 
+from benchmarks.chain.commits import CommitTimes
 from benchmarks.chain.runs import Run
 from node.files import write_atomically
 
@@ -34,6 +35,25 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     messages_per_s_10: float | None = None
     """One validator, envelopes of 10 messages."""
     messages_per_s_100: float | None = None
+    commit_ms_at_1e4: float | None = None
+    """State root and Commit of a block of 500 transfers, on a state of so many accounts."""
+    commit_ms_at_1e4_accounts: float | None = None
+    """The same figure under its longer name, like the next ones."""
+    commit_ms_at_1e5: float | None = None
+    commit_ms_at_1e5_accounts: float | None = None
+    commit_ms_at_1e6_accounts: float | None = None
+    honest_ratio_under_flood: float | None = None
+    """One validator, 1,500 transactions a second offered: committed ones beside 500 invalid ones a second, over
+    committed ones without them; median of what the rounds give."""
+    flood_tps: float | None = None
+    """Invalid transactions a second that were really sent."""
+    p99_finality_s_quiet: float | None = None
+    """Of the honest ones without the flood."""
+    p99_finality_s_under_flood: float | None = None
+    rss_growth_mib_quiet: float | None = None
+    """Resident memory of the application, from before the load to its end."""
+    flood_rss_growth_mib: float | None = None
+    """The same under the flood."""
     cpu_s_per_1000_tx_app: float | None = None
     """One validator, as fast as it goes."""
     cpu_s_per_1000_tx_engine: float | None = None
@@ -49,16 +69,20 @@ class ChainReport(Figures, frozen=True, kw_only=True):
     rounds: int
     window_seconds: float
     """Asked for; each run has the one that it got."""
-    machine: dict[str, str | int]
+    machine: dict[str, str | int | float]
     runs: tuple[Run, ...]
+    commits: tuple[CommitTimes, ...]
 
 
-def figures(runs: Sequence[Run]) -> Figures:
-    """What the runs of all parts say together."""
+def figures(runs: Sequence[Run], commits: Sequence[CommitTimes]) -> Figures:
+    """What all parts say together."""
     go = {n: _chosen(runs, "throughput", application="kvstore", nodes=n) for n in (1, 4)}
     ours = {n: _chosen(runs, "throughput", application="outerstep", nodes=n) for n in (1, 4)}
     latency = _chosen(runs, "latency")
     envelopes = {n: _chosen(runs, "envelopes", messages_per_tx=n) for n in (10, 100)}
+    quiet = [run for run in _chosen(runs, "flood") if not run.flood_tps]
+    flooded = [run for run in _chosen(runs, "flood") if run.flood_tps]
+    commit_ms = {each.accounts: each.commit_ms for each in commits}
     return Figures(
         go_tps_1=_median(go[1], lambda run: run.committed_tps),
         signed_tps_1=_median(ours[1], lambda run: run.committed_tps),
@@ -71,6 +95,17 @@ def figures(runs: Sequence[Run]) -> Figures:
         max_block_interval_s_at_2500=max((run.block_interval_max_s for run in latency), default=None),
         messages_per_s_10=_median(envelopes[10], lambda run: run.messages_per_s),
         messages_per_s_100=_median(envelopes[100], lambda run: run.messages_per_s),
+        commit_ms_at_1e4=commit_ms.get(10_000),
+        commit_ms_at_1e4_accounts=commit_ms.get(10_000),
+        commit_ms_at_1e5=commit_ms.get(100_000),
+        commit_ms_at_1e5_accounts=commit_ms.get(100_000),
+        commit_ms_at_1e6_accounts=commit_ms.get(1_000_000),
+        honest_ratio_under_flood=median_ratio(flooded, quiet),
+        flood_tps=_median(flooded, lambda run: run.flood_tps),
+        p99_finality_s_quiet=_median(quiet, lambda run: run.finality_p99_s),
+        p99_finality_s_under_flood=_median(flooded, lambda run: run.finality_p99_s),
+        rss_growth_mib_quiet=_median(quiet, lambda run: run.rss_after_mib - run.rss_before_mib),
+        flood_rss_growth_mib=_median(flooded, lambda run: run.rss_after_mib - run.rss_before_mib),
         cpu_s_per_1000_tx_app=_median(ours[1], lambda run: run.cpu_s_per_1000_tx_app),
         cpu_s_per_1000_tx_engine=_median(ours[1], lambda run: run.cpu_s_per_1000_tx_engine),
     )

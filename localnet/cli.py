@@ -20,7 +20,7 @@ app = typer.Typer(
 )
 
 
-LoadKind = Literal["transfers"]
+LoadKind = Literal["transfers", "commitments"]
 HomeOption = Annotated[Path, typer.Option(help="Folder of the network.", envvar="OUTERSTEP_LOCALNET_HOME")]
 
 

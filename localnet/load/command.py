@@ -8,7 +8,7 @@ import msgspec
 import typer
 import uvloop
 
-from localnet.load import transfers
+from localnet.load import commitments, transfers
 from localnet.load.errors import LoadError
 from localnet.load.offer import Offer
 from localnet.load.plan import Kind, Plan, Wish, make_plan
@@ -20,8 +20,11 @@ from localnet.load.target import Target, find_target
 from localnet.state import StateError
 from node.errors import NodeError
 
-WORK: Final[dict[Kind, Callable[[int], int]]] = {"transfers": transfers.tx_work}
-PREPARE: Final[dict[Kind, Callable[[Target, Plan], Offer]]] = {"transfers": transfers.prepare}
+WORK: Final[dict[Kind, Callable[[int], int]]] = {"transfers": transfers.tx_work, "commitments": commitments.tx_work}
+PREPARE: Final[dict[Kind, Callable[[Target, Plan], Offer]]] = {
+    "transfers": transfers.prepare,
+    "commitments": commitments.prepare,
+}
 
 
 def run(home: Path, wish: Wish, *, as_json: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 BATCH: Final = 10
-"""Transactions in a request; the most that CometBFT takes as it is configured."""
+"""Most transactions in a request; the most that CometBFT takes as it is configured."""
 _CALL: Final = b'{"jsonrpc":"2.0","id":0,"method":"broadcast_tx_async","params":{"tx":"%s"}}'
 _HEAD: Final = b"POST / HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 
@@ -55,17 +55,25 @@ def spread(txs: Sequence[bytes], num_accounts: int, num_lanes: int) -> tuple[lis
     return lanes
 
 
-def make_batches(offer: Offer, urls: Sequence[str]) -> list[Batch]:
-    """All requests in the order of sending: lanes take turns. Lane i goes to `urls[i mod len(urls)]`."""
+def batch_size(rate: float | None) -> int:
+    """Transactions in a request: fewer at a low rate, so that none goes out more than 0.01 s before its time."""
+    return BATCH if rate is None else max(1, min(BATCH, int(rate / 100)))
+
+
+def make_batches(offer: Offer, urls: Sequence[str], size: int = BATCH) -> list[Batch]:
+    """All requests, of `size` transactions each, in the order of sending: lanes take turns.
+
+    Lane i goes to `urls[i mod len(urls)]`.
+    """
     by_lane = [
-        _lane_batches(lane, txs, urlsplit(urls[lane % len(urls)]).netloc.encode())
+        _lane_batches(lane, txs, urlsplit(urls[lane % len(urls)]).netloc.encode(), size)
         for lane, txs in enumerate(offer.lanes)
     ]
     return [batch for turn in zip_longest(*by_lane) for batch in turn if batch is not None]
 
 
-def _lane_batches(lane: int, txs: Sequence[bytes], host: bytes) -> Iterator[Batch]:
-    for start in range(0, len(txs), BATCH):
-        texts = tuple(base64.b64encode(tx) for tx in txs[start : start + BATCH])
+def _lane_batches(lane: int, txs: Sequence[bytes], host: bytes, size: int) -> Iterator[Batch]:
+    for start in range(0, len(txs), size):
+        texts = tuple(base64.b64encode(tx) for tx in txs[start : start + size])
         body = b"[%s]" % b",".join(_CALL % text for text in texts)
         yield Batch(lane, _HEAD % (host, len(body)) + body, texts)

@@ -14,6 +14,7 @@ from localnet.load.errors import LoadError
 MOST_UNANSWERED: Final = 8
 """Requests on the way on one connection: enough to keep the other side busy, and no flood that hides how it does."""
 _ERROR: Final = b'"error":'
+CLOSED: Final = "CometBFT's RPC closed a connection without answering"
 MAX_REASON_CHARACTERS: Final = 160
 
 
@@ -47,6 +48,9 @@ class Pipe(asyncio.Protocol):
 
     def send(self, request: bytes) -> None:
         self._unanswered += 1
+        if self._transport.is_closing():
+            self._fail(CLOSED)
+            return
         self._transport.write(request)
 
     def close(self) -> None:
@@ -72,7 +76,7 @@ class Pipe(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._unanswered:
-            self._fail("CometBFT's RPC closed a connection without answering")
+            self._fail(CLOSED)
 
     def _count_refusals(self, body: bytes) -> None:
         for answer in _list_of_answers(body):

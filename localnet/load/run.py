@@ -7,7 +7,7 @@ import aiohttp
 
 from localnet.load.accounting import find_all, make_result
 from localnet.load.drive import Drive, Pace
-from localnet.load.offer import Offer, make_batches
+from localnet.load.offer import Offer, batch_size, make_batches
 from localnet.load.results import LoadResult
 from localnet.load.usage import Measured
 
@@ -27,7 +27,7 @@ async def run_load(
 
     Raises: LoadError.
     """
-    batches = make_batches(offer, urls)
+    batches = make_batches(offer, urls, batch_size(pace.rate))
     drive = Drive(batches, pace, measured, on_progress)
     async with AsyncExitStack() as stack, aiohttp.ClientSession() as session:
         await drive.open(stack, urls, len(offer.lanes))

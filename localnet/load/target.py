@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import aiohttp
 import psutil
 
 from abci_app.params import Params
@@ -30,9 +31,9 @@ class Target:
         """CometBFT's RPC of each node."""
         return [node.engine_url for node in self.nodes]
 
-    def client(self, key: PrivateKey, index: int = 0) -> Client:
+    def client(self, key: PrivateKey, index: int = 0, *, session: aiohttp.ClientSession | None = None) -> Client:
         """A client of node `index` mod their number, to be used as an async context manager."""
-        return Client(self.nodes[index % len(self.nodes)].url, key=key, chain_id=self.chain_id)
+        return Client(self.nodes[index % len(self.nodes)].url, key=key, chain_id=self.chain_id, session=session)
 
     def measured(self) -> Measured:
         """The processes as they are now.

@@ -9,7 +9,7 @@ FORWARDED = {"allow_extra_args": True, "ignore_unknown_options": True, "help_opt
 
 @app.command("localnet", context_settings=FORWARDED, add_help_option=False)
 def localnet(ctx: typer.Context) -> None:
-    """Start, watch and stop a network of several nodes on this machine: up, down, status, logs, init."""
+    """Start, watch and stop a network of several nodes on this machine: up, down, status, logs, load, init."""
     from localnet.cli import app as localnet_app
 
     localnet_app(args=ctx.args or ["--help"], prog_name="outerstep localnet")

@@ -62,7 +62,7 @@ def make_result(offer: Offer, pace: Pace, drive: Drive, found: Found, *, nodes: 
     lags = sorted(_finality(record, found))
     gaps = intervals([commit.at_s for commit in inside])
     cpu = end.cpu - begin.cpu
-    per_1000 = 1000 / max(1, committed)
+    per_1000 = 1000 / committed if committed else 0.0
     refusals = drive.refusals
     num_found = found.by_height.total()
     return LoadResult(

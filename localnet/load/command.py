@@ -53,9 +53,11 @@ def _load(home: Path, wish: Wish) -> LoadResult:
     offer = PREPARE[wish.kind](target, plan)
     rate = "as many transactions as go" if wish.rate is None else f"{wish.rate:g} transactions a second"
     with step(f"sending {rate} for {wish.seconds:g} s") as tell:
-        return uvloop.run(
-            run_load(offer, plan.pace, target.urls, target.measured(), lambda share: tell(round(share * 1000), 1000))
-        )
+        work = run_load(offer, plan.pace, target.urls, target.measured(), lambda share: tell(round(share * 1000), 1000))
+        try:
+            return uvloop.run(work)
+        except LoadError as error:
+            raise LoadError(f"{error}. Has a node ended? See `outerstep localnet status --home {home}`") from error
 
 
 def _what_is_missing(result: LoadResult) -> str:

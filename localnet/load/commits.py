@@ -90,5 +90,5 @@ def _told(message: aiohttp.WSMessage) -> _Told:
     except msgspec.MsgspecError as error:
         raise LoadError(f"CometBFT tells of blocks in an unexpected form: {error}") from error
     if told.error is not None:
-        raise LoadError(f"CometBFT takes no subscription: {told.error}")
+        raise LoadError(f"CometBFT tells nothing of its blocks: {told.error.get('data') or told.error}")
     return told

@@ -37,6 +37,7 @@ class LoadResult(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s_app: float
     cpu_s_engine: float
     cpu_s_per_1000_tx_app: float
+    """0 when there were none."""
     cpu_s_per_1000_tx_engine: float
     submitted: int
     committed: int

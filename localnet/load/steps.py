@@ -1,5 +1,6 @@
 """What is being prepared or done, said on standard error; with a bar where somebody watches."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -14,7 +15,8 @@ Tell = Callable[[int, int], None]
 @contextmanager
 def step(text: str) -> Iterator[Tell]:
     """One part of the work; feed what it gives."""
-    say(text)
+    if not sys.stderr.isatty():
+        say(text)
     with progress_bar(text) as tell:
         yield tell
 

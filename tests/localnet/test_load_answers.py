@@ -1,7 +1,7 @@
 """Answers of CometBFT's RPC out of a stream, however it is split."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localnet.load.answers import MAX_BODY_BYTES, MAX_HEAD_BYTES, AnswerError, AnswerParser
@@ -25,6 +25,7 @@ answers = st.one_of(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(answers, max_size=5), st.data())
 def test_bodies_come_out_whole_and_in_order_wherever_the_stream_is_split(
     sent: list[tuple[bytes, bytes]], data: st.DataObject

@@ -4,7 +4,7 @@ import base64
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localnet.load.offer import BATCH, Batch, Offer, batch_size, make_batches, spread
@@ -21,6 +21,7 @@ def sent_by(batch: Batch) -> list[bytes]:
     return [base64.b64decode(call["params"]["tx"]) for call in calls]
 
 
+@settings(deadline=None)
 @given(st.integers(0, 80), st.integers(1, 9), st.integers(1, 5), st.integers(1, BATCH))
 def test_every_transaction_is_sent_once_and_those_of_an_account_in_order_on_one_lane(
     num_txs: int, num_accounts: int, num_lanes: int, size: int

@@ -38,9 +38,11 @@ class Connected:
     def _count(self) -> None:
         self.answered += 1
 
-    def answer(self, document: object) -> None:
-        body = json.dumps(document, separators=(",", ":")).encode()
-        self.pipe.data_received(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+    def answer(self, *documents: object) -> None:
+        """All of them arrive at once."""
+        bodies = [json.dumps(document, separators=(",", ":")).encode() for document in documents]
+        answers = [b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body) for body in bodies]
+        self.pipe.data_received(b"".join(answers))
 
 
 def refusal(reason: str) -> dict[str, object]:
@@ -87,9 +89,12 @@ def test_room_comes_back_with_answers(connected: Connected) -> None:
         assert connected.pipe.has_room
         connected.pipe.send(b"request")
     assert not connected.pipe.has_room
-    connected.answer([TAKEN])
-    assert connected.pipe.has_room
-    assert connected.transport.written == [b"request"] * MOST_UNANSWERED
+    connected.answer([TAKEN], [TAKEN])
+    for _ in range(2):
+        assert connected.pipe.has_room
+        connected.pipe.send(b"request")
+    assert not connected.pipe.has_room
+    assert connected.transport.written == [b"request"] * (MOST_UNANSWERED + 2)
 
 
 def test_a_connection_that_ends_with_requests_on_the_way_is_a_failure(connected: Connected) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
@@ -33,6 +33,7 @@ def plan(
     return make_plan(wish, nodes=4, params=PARAMS, tx_work=transfers.tx_work(messages))
 
 
+@settings(deadline=None)
 @given(
     st.one_of(st.none(), st.floats(0.1, 20_000)),
     st.floats(1, 30),
@@ -75,6 +76,7 @@ def test_more_transactions_than_can_be_held_are_refused_with_what_to_do() -> Non
         plan(50_000.0, seconds=60)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 3000))
 def test_workers_are_in_equal_groups_that_a_job_can_hold(num_workers: int) -> None:
     sizes = group_sizes(num_workers)

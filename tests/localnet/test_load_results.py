@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localnet.load.results import LoadResult, intervals, median, percentile
@@ -13,6 +13,7 @@ from localnet.load.results import LoadResult, intervals, median, percentile
 numbers = st.lists(st.floats(0, 1000), min_size=1, max_size=50).map(sorted)
 
 
+@settings(deadline=None)
 @given(numbers, st.floats(0.01, 1.0))
 def test_a_percentile_is_the_smallest_value_that_so_many_do_not_exceed(values: list[float], share: float) -> None:
     found = percentile(values, share)
@@ -31,6 +32,7 @@ def test_without_values_percentile_and_median_are_zero() -> None:
     assert median([]) == 0.0
 
 
+@settings(deadline=None)
 @given(numbers)
 def test_the_median_is_that_of_the_standard_library(values: list[float]) -> None:
     assert median(values) == statistics.median(values)

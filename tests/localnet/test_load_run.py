@@ -78,6 +78,16 @@ async def test_without_a_rate_as_many_go_as_may_be_on_the_way() -> None:
     assert 600 < result.committed_tps <= 100 / BLOCK_S * 1.2
 
 
+async def test_time_that_a_transaction_waits_to_be_sent_counts_as_finality() -> None:
+    """Twice as many are due as may be on the way, so in the end they are sent late by half of the time."""
+    many = [b"tx%06d" % number for number in range(20_000)]
+    async with running(FakeEngine()) as engine:
+        result = await load(engine, rate=2 * 100 / BLOCK_S, txs=many)
+    assert result.clean
+    assert result.offered_tps < 0.75 * 2 * 100 / BLOCK_S
+    assert result.finality_p99_s > 3 * BLOCK_S
+
+
 async def test_a_load_that_runs_out_of_transactions_says_so() -> None:
     async with running(FakeEngine()) as engine:
         result = await load(engine, txs=TXS[:100])

@@ -1,5 +1,6 @@
 """What `outerstep localnet load` does; imported when it runs."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NoReturn
@@ -49,7 +50,13 @@ def run(home: Path, wish: Wish, *, as_json: bool) -> None:
 def _load(home: Path, wish: Wish) -> LoadResult:
     """Raises: LoadError, StateError, NodeError."""
     target = uvloop.run(find_target(home))
-    plan = make_plan(wish, nodes=len(target.nodes), params=target.params, tx_work=WORK[wish.kind](wish.messages))
+    plan = make_plan(
+        wish,
+        nodes=len(target.nodes),
+        cores=os.cpu_count() or 1,
+        params=target.params,
+        tx_work=WORK[wish.kind](wish.messages),
+    )
     offer = PREPARE[wish.kind](target, plan)
     rate = "as many transactions as go" if wish.rate is None else f"{wish.rate:g} transactions a second"
     with step(f"sending {rate} for {wish.seconds:g} s") as tell:

@@ -2,13 +2,11 @@
 
 import random
 from dataclasses import dataclass
-from typing import Final
 
 import uvloop
 
 from abci_app.messages import CommitUpdate, Message
 from abci_app.work import total_work
-from localnet.load.errors import LoadError
 from localnet.load.funding import fund, new_accounts
 from localnet.load.jobs import Jobs, cost_of_joining, joining, open_jobs
 from localnet.load.offer import Offer, spread
@@ -16,11 +14,6 @@ from localnet.load.plan import Plan
 from localnet.load.signing import Form, sign_all
 from localnet.load.steps import step
 from localnet.load.target import Target
-
-MOST_COMMITMENTS: Final = 200_000
-"""Each takes a membership beforehand, which is as much work."""
-MOST_SECONDS: Final = 60
-"""Of the 1,500 blocks for which rounds take commitments, ten in a second, with time to prepare and to spare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +39,6 @@ def prepare(target: Target, plan: Plan) -> Offer:
     Raises: LoadError, NodeError.
     """
     jobs_each = plan.turns * plan.messages
-    if plan.pace.seconds > MOST_SECONDS:
-        raise LoadError(
-            f"rounds take commitments for some time only: --seconds can be at most {MOST_SECONDS} with them"
-        )
-    if jobs_each * plan.accounts > MOST_COMMITMENTS:
-        raise LoadError(
-            f"this load needs {jobs_each * plan.accounts} commitments, each with a worker that joins a job beforehand; "
-            f"at most {MOST_COMMITMENTS} are prepared: choose a lower --rate, fewer --messages or fewer --seconds"
-        )
     keys = new_accounts(plan.accounts)
     price = target.params.gas_price_micro
     each = cost_of_joining(jobs_each, target.params) + plan.turns * tx_work(plan.messages) * price

@@ -18,17 +18,35 @@ MOST_IN_FLIGHT: Final = 4000
 """CometBFT's mempool takes 5000 transactions."""
 MOST_WAITING: Final = PENDING_WINDOW // 2
 """Of one account."""
-MOST_TPS: Final[dict[Kind, float]] = {"transfers": 9000.0, "commitments": 4000.0}
-"""So many transactions a second are prepared for loads as fast as it goes."""
-MOST_BLOCKS_PER_S: Final[dict[Kind, float]] = {"transfers": 4.0, "commitments": 2.0}
-"""Full ones, for the same purpose. A commitment takes as long to prepare as to execute, so there is less to spare."""
+MOST_TPS: Final = 9000.0
+"""So many transactions a second are prepared for loads as fast as it goes, where each node has a processor."""
+MOST_BLOCKS_PER_S: Final = 4.5
+"""Full ones, for the same purpose."""
 MOST_TXS: Final = 1_000_000
 """All are held in memory, signed and as requests."""
-MOST_ACCOUNTS: Final[dict[Kind, int]] = {"transfers": 2000, "commitments": 512}
-"""Unless more are asked for. The bond of each worker stays locked, so there are fewer of them."""
 FEWEST_ACCOUNTS: Final = 100
+"""Unless fewer are asked for."""
 MOST_IDLE_S: Final = 5.0
 """CometBFT closes a connection that says nothing for 10 s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What can be prepared of one kind."""
+
+    messages: int
+    """Of all transactions together."""
+    seconds: float
+    accounts: int
+    """Unless more are asked for."""
+
+
+LIMITS: Final[dict[Kind, Limits]] = {
+    "transfers": Limits(messages=4_000_000, seconds=600.0, accounts=2000),
+    # A commitment takes a membership beforehand, as much work as itself; rounds take them for 1,500 blocks, of which
+    # there may be ten in a second; and every worker's bond stays locked.
+    "commitments": Limits(messages=200_000, seconds=60.0, accounts=512),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,20 +82,14 @@ class Plan:
         return self.accounts * self.turns
 
 
-def make_plan(wish: Wish, *, nodes: int, params: Params, tx_work: int) -> Plan:
-    """`tx_work`: of one transaction of this load.
+def make_plan(wish: Wish, *, nodes: int, cores: int, params: Params, tx_work: int) -> Plan:
+    """`cores`: processors that the nodes share; `tx_work`: of one transaction of this load.
 
     Raises: LoadError when more is wanted than can be prepared.
     """
     block_txs = params.max_block_work / tx_work
-    tps = wish.rate or min(MOST_TPS[wish.kind], MOST_BLOCKS_PER_S[wish.kind] * block_txs)
-    num_txs = math.ceil(tps * (wish.seconds + WARM_UP_S + SPARE_S))
-    if num_txs > MOST_TXS:
-        raise LoadError(
-            f"this load needs {num_txs} transactions prepared; at most {MOST_TXS} are: choose a lower --rate or "
-            "fewer --seconds"
-        )
-    accounts = wish.accounts or min(MOST_ACCOUNTS[wish.kind], max(FEWEST_ACCOUNTS, math.ceil(tps)))
+    tps = wish.rate or min(MOST_TPS, MOST_BLOCKS_PER_S * block_txs) * min(1.0, cores / nodes)
+    accounts = wish.accounts or min(LIMITS[wish.kind].accounts, max(FEWEST_ACCOUNTS, math.ceil(tps)))
     in_flight = max(BATCH, min(MOST_IN_FLIGHT, MOST_WAITING * accounts, int(2 * block_txs)))
     return Plan(
         kind=wish.kind,
@@ -85,8 +97,27 @@ def make_plan(wish: Wish, *, nodes: int, params: Params, tx_work: int) -> Plan:
         messages=wish.messages,
         connections=_connections(wish, nodes),
         accounts=accounts,
-        turns=math.ceil(num_txs / accounts),
+        turns=math.ceil(_num_txs(wish, tps, accounts) / accounts),
     )
+
+
+def _num_txs(wish: Wish, tps: float, accounts: int) -> int:
+    """How many to prepare, at least one for each account. As fast as it goes, the load may run out of the most there
+    can be.
+
+    Raises: LoadError.
+    """
+    limits = LIMITS[wish.kind]
+    if wish.seconds > limits.seconds:
+        raise LoadError(f"--seconds is {wish.seconds:g}; with {wish.kind} it can be at most {limits.seconds:g}")
+    most = min(MOST_TXS, limits.messages // wish.messages)
+    num_txs = max(accounts, math.ceil(tps * (wish.seconds + WARM_UP_S + SPARE_S)))
+    if num_txs > most and (wish.rate is not None or accounts > most):
+        raise LoadError(
+            f"this load needs {num_txs:,} transactions prepared, and {most:,} of {wish.kind} with this many messages "
+            "can be: choose a lower --rate, fewer --messages, fewer --seconds or fewer --accounts"
+        )
+    return min(num_txs, most)
 
 
 def _connections(wish: Wish, nodes: int) -> int:

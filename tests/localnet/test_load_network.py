@@ -130,9 +130,9 @@ async def test_a_faucet_without_the_money_is_an_error_that_says_what_to_do(pair:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (("--kind", "commitments", "--rate", 50_000), "at most 200000 are prepared"),
-        (("--kind", "commitments", "--rate", 10, "--seconds", 61), "--seconds can be at most 60"),
-        (("--rate", 100_000, "--seconds", 600), "at most 1000000 are"),
+        (("--kind", "commitments", "--rate", 50_000), "200,000 of commitments"),
+        (("--kind", "commitments", "--rate", 10, "--seconds", 61), "with commitments it can be at most 60"),
+        (("--rate", 100_000, "--seconds", 600), "1,000,000 of transfers"),
         (("--rate", 1, "--connections", 50), "at most 5"),
     ],
 )

@@ -11,9 +11,10 @@ from abci_app.execution import PENDING_WINDOW
 from abci_app.params import Params
 from localnet.cli import app
 from localnet.load import commitments, transfers
+from localnet.load.command import WORK
 from localnet.load.errors import LoadError
 from localnet.load.jobs import WORKERS, group_sizes
-from localnet.load.plan import MOST_IN_FLIGHT, MOST_TXS, Plan, Wish, make_plan
+from localnet.load.plan import MOST_IN_FLIGHT, Kind, Plan, Wish, make_plan
 from localnet.processes import ProcessName
 from localnet.state import NetworkState, save_state
 
@@ -26,18 +27,18 @@ def plan(
     messages: int = 1,
     connections: int | None = None,
     accounts: int | None = None,
+    kind: Kind = "transfers",
+    cores: int = 4,
 ) -> Plan:
-    wish = Wish(
-        kind="transfers", rate=rate, seconds=seconds, messages=messages, connections=connections, accounts=accounts
-    )
-    return make_plan(wish, nodes=4, params=PARAMS, tx_work=transfers.tx_work(messages))
+    wish = Wish(kind=kind, rate=rate, seconds=seconds, messages=messages, connections=connections, accounts=accounts)
+    return make_plan(wish, nodes=4, cores=cores, params=PARAMS, tx_work=WORK[kind](messages))
 
 
 @settings(deadline=None)
 @given(
     st.one_of(st.none(), st.floats(0.1, 20_000)),
     st.floats(1, 30),
-    st.integers(1, 100),
+    st.integers(1, 5),
     st.one_of(st.none(), st.integers(1, 5000)),
 )
 def test_there_is_enough_for_the_whole_time_and_no_account_has_too_many_on_the_way(
@@ -71,9 +72,32 @@ def test_connections_that_would_be_idle_are_refused_with_the_most_that_would_do(
         plan(1.0, connections=8)
 
 
-def test_more_transactions_than_can_be_held_are_refused_with_what_to_do() -> None:
-    with pytest.raises(LoadError, match=f"at most {MOST_TXS}.*lower --rate or fewer --seconds"):
-        plan(50_000.0, seconds=60)
+@pytest.mark.parametrize(
+    ("kind", "rate", "seconds", "messages", "reason"),
+    [
+        ("transfers", 50_000.0, 60, 1, "needs 3,300,000 .* 1,000,000 of transfers"),
+        ("transfers", 2500.0, 30, 100, "needs 90,000 .* 40,000 of transfers"),
+        ("commitments", 2500.0, 10, 10, "needs 40,000 .* 20,000 of commitments"),
+        ("commitments", 1.0, 61, 1, "--seconds is 61; with commitments it can be at most 60"),
+    ],
+)
+def test_more_than_can_be_prepared_is_refused_with_what_to_do(
+    kind: Kind, rate: float, seconds: float, messages: int, reason: str
+) -> None:
+    with pytest.raises(LoadError, match=reason):
+        plan(rate, seconds, messages, kind=kind)
+
+
+@pytest.mark.parametrize("rate", [5.0, None])
+def test_one_transaction_for_each_account_can_be_too_much(rate: float | None) -> None:
+    with pytest.raises(LoadError, match=r"needs 20,000 .* 2,000 of commitments .* fewer --accounts"):
+        plan(rate, messages=100, accounts=20_000, kind="commitments")
+
+
+def test_as_fast_as_it_goes_prepares_what_it_can_and_less_where_nodes_share_processors() -> None:
+    assert plan(None, kind="commitments", messages=10).num_txs == pytest.approx(20_000, abs=512)
+    assert plan(None).num_txs == pytest.approx(9000 * 16, abs=2000)
+    assert plan(None, cores=2).num_txs == pytest.approx(4500 * 16, abs=2000)
 
 
 @settings(deadline=None)

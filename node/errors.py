@@ -9,7 +9,8 @@ NodeError
 +-- TransactionPending   not committed within the time given; it may still be
 |   +-- FateUnknown      its nonce is used, maybe by itself: the node lacks the blocks in which it would be
 +-- ProofError           an answer that the block header does not vouch for
-+-- SetupError           a node that cannot start: configuration, keys, ports, paths, engine
++-- SetupError           a node that cannot start: configuration, keys, ports, paths
+    +-- EngineMissing    CometBFT was not found or could not be built
 """
 
 from typing import Final
@@ -118,3 +119,7 @@ class ProofError(NodeError):
 
 class SetupError(NodeError):
     """A node cannot be made or started; the message says what to do."""
+
+
+class EngineMissing(SetupError):
+    """No usable CometBFT was found, or it could not be built."""

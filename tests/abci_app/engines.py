@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from node.engine import EngineMissing
+from node.errors import EngineMissing
 
 REQUIRED_VARIABLE: Final = "OUTERSTEP_ALL_ENGINES"
 """Set by .ci/run, which builds them all."""

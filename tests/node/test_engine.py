@@ -4,18 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from node import engine
-from node.engine import (
-    VERSION_VARIABLE,
-    EngineMissing,
-    cached_engine,
-    engine_version,
-    find_abci_cli,
-    find_engine,
-    find_go,
-    go_version,
-    main,
-)
+from node import engine_build, go_toolchain
+from node.engine import VERSION_VARIABLE, cached_engine, engine_version, find_abci_cli, find_engine, main
+from node.errors import EngineMissing
+from node.go_toolchain import find_go, go_version
 
 GO_VERSION = '[ "$1" = version ] && { echo "go version go1.26.6 linux/amd64"; exit 0; }'
 
@@ -72,52 +64,71 @@ def test_what_is_there_already_is_not_built_again(folders: Path, capsys: pytest.
     assert str(cached) in capsys.readouterr().out
 
 
-def test_build_puts_a_working_program_into_the_cache_once(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    go = "\n".join(
-        [
-            GO_VERSION,
-            'printf "#!/bin/sh\\necho 0.38.26\\n" > "$GOBIN/cometbft"',
-            'chmod +x "$GOBIN/cometbft"',
-            'echo "$@" >> "$GOBIN/../args"',
-        ]
-    )
-    path = folders / "path/go"
-    path.parent.mkdir()
-    path.write_text(f"#!/bin/sh\n{go}\n")
-    path.chmod(0o755)
-    assert main(["--install"]) == 0
-    assert engine_version(cached_engine()) == "0.38.26"
-    assert "built" in capsys.readouterr().out
-    assert (folders / "cache/args").read_text() == f"install -trimpath {engine.ENGINE_MODULE}@v0.38.26\n"
-    assert main(["--install"]) == 0
-    assert len((folders / "cache/args").read_text().splitlines()) == 1
-    assert sorted(entry.name for entry in (folders / "cache").iterdir()) == ["args", "bin"]
-
-
-def test_abci_cli_is_built_beside_it_once(folders: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    program(cached_engine(), "0.38.26")
-    go = f"""{GO_VERSION}
-printf "#!/bin/sh\\necho 2.0.0\\n" > "$GOBIN/abci-cli"
-chmod +x "$GOBIN/abci-cli"
-echo "$@" >> "$GOBIN/../args\""""
+def make_go(folders: Path, published: str) -> None:
+    """A stand-in for Go: a module with one file, programs that say what they were built as."""
+    source = folders / "module"
+    file = source / engine_build.MENDED_FILE
+    file.parent.mkdir(parents=True)
+    file.write_text(published)
     path = program(folders / "path/go", "")
-    path.write_text(f"#!/bin/sh\n{go}\n")
+    path.write_text(
+        f"""#!/bin/sh
+{GO_VERSION}
+echo "$@" >> "{folders}/args"
+case "$1" in
+mod) echo '{{"Dir": "{source}"}}' ;;
+build) cp {engine_build.MENDED_FILE} "{folders}/built_from"
+    printf "#!/bin/sh\necho 0.38.26+flush1ms\n" > "$6" && chmod +x "$6" ;;
+install) printf "#!/bin/sh\necho 2.0.0\n" > "$GOBIN/abci-cli" && chmod +x "$GOBIN/abci-cli" ;;
+esac
+"""
+    )
+
+
+def test_the_engine_is_built_into_the_cache_once_with_its_timer_mended(
+    folders: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_go(folders, f"package abcicli // {engine_build.AS_PUBLISHED}\n")
+    for _ in range(2):
+        assert main(["--install"]) == 0
+    assert engine_version(cached_engine()) == "0.38.26+flush1ms"
+    assert "built" in capsys.readouterr().out
+    assert (folders / "built_from").read_text() == f"package abcicli // {engine_build.MENDED}\n"
+    calls = [line.split()[0] for line in (folders / "args").read_text().splitlines()]
+    assert calls == ["mod", "build"]
+    assert [entry.name for entry in (folders / "cache").iterdir()] == ["bin"]
+
+
+@pytest.mark.parametrize("published", ["package abcicli\n", f"{engine_build.AS_PUBLISHED}\n" * 2])
+def test_a_source_that_is_not_as_expected_is_not_built(
+    folders: Path, capsys: pytest.CaptureFixture[str], published: str
+) -> None:
+    make_go(folders, published)
+    assert main(["--install"]) == 1
+    assert "differs from what" in capsys.readouterr().err
+    assert not (folders / "built_from").exists()
+
+
+def test_abci_cli_is_built_beside_it_once(folders: Path) -> None:
+    program(cached_engine(), "0.38.26")
+    make_go(folders, "")
     with pytest.raises(EngineMissing, match="--with-abci-cli"):
         find_abci_cli()
     for _ in range(2):
         assert main(["--install", "--with-abci-cli"]) == 0
     assert find_abci_cli() == folders / "cache/bin/abci-cli-v0.38.26"
-    assert (folders / "cache/args").read_text() == f"install -trimpath {engine.ABCI_CLI_MODULE}@v0.38.26\n"
+    wanted = f"install -trimpath {engine_build.MODULE}/{engine_build.ABCI_CLI_PACKAGE}@v0.38.26\n"
+    assert (folders / "args").read_text() == wanted
 
 
 def test_another_version_is_chosen_by_the_variable(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usual = program(cached_engine(), "0.38.26")
     monkeypatch.setenv(VERSION_VARIABLE, "0.40.0")
     program(folders / "path/cometbft", "0.40.0")
-    with pytest.raises(EngineMissing, match=f"cometbft-v0.40.0 is not there .{VERSION_VARIABLE} chooses it"):
+    with pytest.raises(EngineMissing, match=rf"cometbft-v0.40.0\+flush1ms is not there .{VERSION_VARIABLE} chooses it"):
         find_engine()
     other = program(cached_engine(), "0.39.0")  # what 0.40.0 says of itself
-    assert find_engine() == other == folders / "cache/bin/cometbft-v0.40.0"
+    assert find_engine() == other == folders / "cache/bin/cometbft-v0.40.0+flush1ms"
     monkeypatch.delenv(VERSION_VARIABLE)
     (folders / "path/cometbft").unlink()
     assert find_engine() == usual
@@ -154,8 +165,8 @@ def test_too_old_a_go_is_passed_over_for_the_pinned_wheel(
     folders: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program(folders / "path/go", "go version go1.19.8 linux/amd64")
-    monkeypatch.setattr(engine.sys, "executable", str(program(folders / "venv/bin/python", "")))
+    monkeypatch.setattr(go_toolchain.sys, "executable", str(program(folders / "venv/bin/python", "")))
     wheel = folders / "venv/bin/go"
-    monkeypatch.setattr(engine, "_install_go", lambda: program(wheel, "go version go1.26.6 linux/amd64"))
+    monkeypatch.setattr(go_toolchain, "_install_go", lambda: program(wheel, "go version go1.26.6 linux/amd64"))
     assert find_go() == wheel
     assert "too old" in capsys.readouterr().out

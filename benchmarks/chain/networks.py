@@ -29,13 +29,12 @@ from primitives.amounts import MICRO_PER_TOKEN
 from primitives.keys import PrivateKey
 
 Application = Literal["outerstep", "kvstore"]
-CHAIN_ID: Final = "bench-with-payments-of-two-hundred-bytes-each"
-"""So long that a payment has 200 bytes; the same for every network, so that what was signed once serves them all."""
-PAYMENT_BYTES: Final = 200
+CHAIN_ID: Final = "bench-chain-where-payments-have-two-hundred-bytes"
+"""So long that payments have 200 bytes; the same for every network, so that what was signed once serves them all."""
 ACCOUNTS: Final = [PrivateKey.from_seed(f"bench/{number}") for number in range(2000)]
 FLOODERS: Final = [PrivateKey.from_seed(f"bench/flooder/{number}") for number in range(1000)]
 """Accounts whose names the flood uses: their nonces stay at 0, and those up to 63 may wait."""
-BALANCE: Final = 1000 * MICRO_PER_TOKEN
+BALANCE: Final = 1_000_000 * MICRO_PER_TOKEN
 START_S: Final = 60.0
 STOP_S: Final = 3.0
 FIRST_HEIGHT: Final = 2

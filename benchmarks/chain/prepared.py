@@ -5,10 +5,10 @@ from typing import Final
 
 from benchmarks.chain.flood import spoil
 from benchmarks.chain.kvstore import kvstore_offer
-from benchmarks.chain.networks import ACCOUNTS, CHAIN_ID, FLOODERS, PAYMENT_BYTES
+from benchmarks.chain.networks import ACCOUNTS, FLOODERS
+from benchmarks.chain.payments import PAYMENT_BYTES, sign_payments
 from benchmarks.chain.plan import Load
 from localnet.load.offer import Offer, spread
-from localnet.load.signing import sign_transfers
 
 LANES: Final = 4
 """Connections of a load; as many as there are nodes in the largest network."""
@@ -31,9 +31,7 @@ class Prepared:
             def tell(done: int) -> None:
                 self._on_progress(what, done / num_txs)
 
-            self._signed[messages] = sign_transfers(
-                ACCOUNTS, num_txs, chain_id=CHAIN_ID, messages=messages, on_progress=tell
-            )
+            self._signed[messages] = sign_payments(ACCOUNTS, num_txs, messages, tell)
         return self._signed[messages][:num_txs]
 
     def offer(self, load: Load) -> Offer:
@@ -46,5 +44,5 @@ class Prepared:
     def flood_txs(self, load: Load) -> list[bytes]:
         """The invalid transactions that are sent beside it."""
         if len(self._spoilt) < load.num_flood_txs:
-            self._spoilt = spoil(sign_transfers(FLOODERS, load.num_flood_txs, chain_id=CHAIN_ID, messages=1))
+            self._spoilt = spoil(sign_payments(FLOODERS, load.num_flood_txs, 1))
         return self._spoilt[: load.num_flood_txs]

@@ -15,7 +15,11 @@ PACKAGES: Final = ("outerstep", "coincurve", "msgspec", "plyvel", "protobuf", "u
 
 
 def describe_machine() -> dict[str, str | int | float]:
-    """Raises: SetupError when there is no engine."""
+    """`engine` is the program's file, whose name says when it was built with a change of ours (node.engine_build).
+
+    Raises: SetupError when there is no engine.
+    """
+    engine = find_engine()
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count() or 1,
@@ -23,7 +27,8 @@ def describe_machine() -> dict[str, str | int | float]:
         "load_average_before": round(os.getloadavg()[0], 2),
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "cometbft": engine_version(find_engine()) or "unknown",
+        "cometbft": engine_version(engine) or "unknown",
+        "engine": engine.name,
         **{name: version(name) for name in PACKAGES},
     }
 

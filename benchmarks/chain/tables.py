@@ -55,7 +55,7 @@ def show_report(console: Console, report: ChainReport) -> None:
 def _title(report: ChainReport) -> str:
     machine = report.machine
     return (
-        f"{machine['cores']} cores of {machine['cpu']}, CometBFT {machine['cometbft']}, Python {machine['python']}; "
+        f"{machine['cores']} cores of {machine['cpu']}, {machine['engine']}, Python {machine['python']}; "
         f"{report.rounds} rounds of {report.window_seconds:g} s, {report.seconds:.0f} s together"
     )
 

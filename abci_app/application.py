@@ -4,6 +4,7 @@ FinalizeBlock works in memory and may run again; Commit alone writes. CheckTx an
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 import structlog
@@ -12,6 +13,7 @@ from abci_app import execution
 from abci_app.block import Receipt
 from abci_app.blocks import CODESPACE, Block, Executor, Start
 from abci_app.chain import CHAIN, Chain
+from abci_app.errors import CODE_OK
 from abci_app.execution import Unverified
 from abci_app.failpoints import reach
 from abci_app.known import KnownTransactions
@@ -233,13 +235,15 @@ class Application:
 
 
 def _check_response(receipt: Receipt) -> pb.ResponseCheckTx:
-    return pb.ResponseCheckTx(
-        code=receipt.code,
-        log=receipt.log,
-        gas_wanted=receipt.work_wanted,
-        gas_used=receipt.work_used,
-        codespace="" if receipt.code == 0 else CODESPACE,
-    )
+    if receipt.code == CODE_OK:
+        return _accepted(receipt.work_wanted)
+    return pb.ResponseCheckTx(code=receipt.code, log=receipt.log, gas_wanted=receipt.work_wanted, codespace=CODESPACE)
+
+
+@lru_cache(maxsize=256)
+def _accepted(work: int) -> pb.ResponseCheckTx:
+    """The same object each time; not to be changed."""
+    return pb.ResponseCheckTx(gas_wanted=work)
 
 
 def _check_validators(genesis: Genesis, known: Iterable[pb.ValidatorUpdate]) -> None:

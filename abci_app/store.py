@@ -18,7 +18,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +29,7 @@ import plyvel
 
 from abci_app.files import sync_folder
 from abci_app.proofs import ENTRY_BYTES, KeyProof, bucket_hash, bucket_index, find_entry
+from abci_app.reading import NOT_KEPT, ReadCache
 from abci_app.state import ReadableState
 from abci_app.tree import BucketTree, TreeChange
 from primitives.encoding import EncodingError, decode, encode
@@ -36,16 +37,11 @@ from primitives.hashing import sha256
 
 LAYOUT: Final = 2
 """Version of the database layout; another one is refused."""
+MIB: Final = 1024 * 1024
 _STATE: Final = b"s"
 _BUCKET: Final = b"b"
 _META: Final = b"m"
 _RESTORED: Final = b"r"
-MAX_CACHED: Final = 50_000
-"""Values that are kept in memory for reading: some of the last read or written ones, whichever they are."""
-MAX_CACHED_BYTES: Final = 512
-"""Of one value; larger ones are read from LevelDB each time."""
-_NOT_CACHED: Final = b"not cached"
-"""Told from values by identity."""
 _REPLAY_HINT: Final = "delete the application's data, and CometBFT replays it from the blocks"
 
 
@@ -80,36 +76,27 @@ class PreparedCommit:
 class CommittedState:
     """The state after one committed block; a `ReadableState` that never changes. Safe to read from several threads."""
 
-    def __init__(
-        self, snapshot: Any, height: int, app_hash: bytes, cache: dict[bytes, bytes | None] | None = None
-    ) -> None:
-        """`cache`: values known to stand in this state, None for keys that do not; becomes this object's own."""
+    def __init__(self, snapshot: Any, height: int, app_hash: bytes, cache: "_Cache | None" = None) -> None:
+        """`cache`: what is known of this state; becomes this object's own."""
         self._snapshot = snapshot
-        self._cache = {} if cache is None else cache
+        self._cache = cache or _Cache()
+        self._values, self._buckets = self._cache.values.values, self._cache.buckets.values
         self.height = height
         """0 before the first commit."""
         self.app_hash = app_hash
         """Empty before the first commit."""
 
     def get(self, key: bytes) -> bytes | None:
-        """See `abci_app.state.ReadableState`. A look into LevelDB lets other threads take the GIL, which under load
-        costs more than the look itself; hence the cache."""
-        value = self._cache.get(key, _NOT_CACHED)
-        if value is _NOT_CACHED:
+        """See `abci_app.state.ReadableState`."""
+        value = self._values.get(key, NOT_KEPT)
+        if value is NOT_KEPT:
             value = self._snapshot.get(_STATE + key)
-            if len(self._cache) < MAX_CACHED and (value is None or len(value) <= MAX_CACHED_BYTES):
-                self._cache[key] = value
+            self._cache.values.keep(key, value)
         return value
 
-    def cache_after(self, writes: Mapping[bytes, bytes | None]) -> dict[bytes, bytes | None]:
-        """What is known of the state that `writes` make of this one. Begins anew when it is full."""
-        cache = self._cache.copy() if len(self._cache) + len(writes) <= MAX_CACHED else {}
-        for key, value in writes.items():
-            if value is not None and len(value) > MAX_CACHED_BYTES:
-                cache.pop(key, None)
-            elif key in cache or len(cache) < MAX_CACHED:
-                cache[key] = value
-        return cache
+    def cache_after(self, prepared: PreparedCommit) -> "_Cache":
+        """What is known of the state after this one."""
+        return _Cache(self._cache.values.after(prepared.writes), self._cache.buckets.after(prepared.buckets))
 
     def iterate(self, prefix: bytes, *, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """See `abci_app.state.ReadableState`."""
@@ -128,8 +115,19 @@ class CommittedState:
 
     def bucket(self, index: int) -> bytes:
         """Packed entries of bucket `index`; empty bytes when it has none."""
-        packed: bytes | None = self._snapshot.get(_BUCKET + index.to_bytes(2, "big"))
+        packed = self._buckets.get(index, NOT_KEPT)
+        if packed is NOT_KEPT:
+            packed = self._snapshot.get(_BUCKET + index.to_bytes(2, "big"))
+            self._cache.buckets.keep(index, packed)
         return packed or b""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cache:
+    """Of one state."""
+
+    values: ReadCache[bytes] = field(default_factory=lambda: ReadCache(16 * MIB, value_limit_bytes=512))
+    buckets: ReadCache[int] = field(default_factory=lambda: ReadCache(32 * MIB, value_limit_bytes=16 * 1024))
 
 
 class Store:
@@ -223,7 +221,7 @@ class Store:
         with self._lock:
             self._write(prepared)
             self._tree.apply(prepared.nodes)
-            cache = self._committed.cache_after(prepared.writes)
+            cache = self._committed.cache_after(prepared)
             self._committed = CommittedState(self._db.snapshot(), prepared.height, prepared.app_hash, cache)
 
     def prove(self, key: bytes) -> tuple[KeyProof, CommittedState]:

@@ -32,7 +32,11 @@ class WaitingNonces:
     def add(self, sender: bytes, nonce: int, tx_hash: bytes) -> None:
         """CheckTx has let a new transaction in."""
         with self._lock:
-            self._now.setdefault(sender, {})[nonce] = tx_hash
+            now = self._now.get(sender)
+            if now is None:
+                self._now[sender] = {nonce: tx_hash}
+            else:
+                now[nonce] = tx_hash
 
     def may_stay(self, sender: bytes, nonce: int, tx_hash: bytes, *, next_nonce: int) -> bool:
         """RECHECK: whether the transaction may go on waiting; `next_nonce` is the sender's committed one.
@@ -43,11 +47,14 @@ class WaitingNonces:
             now = self._now.setdefault(sender, {})
             if now.get(nonce, tx_hash) != tx_hash:
                 return False
-            before = self._before.get(sender, {})
-            if any(earlier not in now and earlier not in before for earlier in range(next_nonce, nonce)):
+            if nonce > next_nonce and self._is_behind_a_gap(sender, nonce, next_nonce):
                 blocks = self._gaps_before.get(tx_hash, 0) + 1
                 if blocks > MAX_GAP_BLOCKS:
                     return False
                 self._gaps[tx_hash] = blocks
             now[nonce] = tx_hash
             return True
+
+    def _is_behind_a_gap(self, sender: bytes, nonce: int, next_nonce: int) -> bool:
+        now, before = self._now[sender], self._before.get(sender, {})
+        return any(earlier not in now and earlier not in before for earlier in range(next_nonce, nonce))

@@ -52,13 +52,14 @@ _EXTRA: Final[dict[type[m.Message], Callable[..., int]]] = {
 
 def work_of(message: m.Message) -> int:
     """Work of one message, without its share of the envelope."""
-    extra = _EXTRA.get(type(message))
-    return WORK[type(message)] + (extra(message) if extra else 0)
+    kind = type(message)
+    extra = _EXTRA.get(kind)
+    return WORK[kind] if extra is None else WORK[kind] + extra(message)
 
 
 def total_work(messages: Sequence[m.Message]) -> int:
     """Work of a transaction with these messages."""
-    return TX_WORK + sum(work_of(message) for message in messages)
+    return TX_WORK + sum(map(work_of, messages))
 
 
 def minimum_fee(messages: Sequence[m.Message], params: Params) -> int:

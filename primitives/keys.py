@@ -60,7 +60,7 @@ class PrivateKey:
 
 
 _parse_public_key: Final = lru_cache(maxsize=8192)(PublicKeyXOnly)
-"""Finding the point of a key takes an eighth of a verification, and most signers sign often."""
+"""Finding the point of a key takes a good part of a verification, and most signers sign often."""
 
 
 def verify_signature(public_key: bytes, digest: bytes, signature: bytes) -> bool:
@@ -85,6 +85,7 @@ def verify_record(record: bytes) -> bool:
     return verify_signature(record[:PUBLIC_KEY_BYTES], record[PUBLIC_KEY_BYTES:digest_end], record[digest_end:])
 
 
+@lru_cache(maxsize=8192)
 def address_of(public_key: bytes) -> bytes:
     """The 20-byte address of an x-only public key."""
     return tagged_hash("outerstep/address/1", public_key)[:ADDRESS_BYTES]

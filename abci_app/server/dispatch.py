@@ -110,6 +110,7 @@ class Dispatcher:
         }
         self._methods["echo"] = lambda request: pb.ResponseEcho(message=request.message)
         self._methods["flush"] = lambda request: pb.ResponseFlush()
+        self._framed_last: tuple[pb.ResponseCheckTx | None, bytes] = (None, b"")
 
     def answer(self, *calls: Call) -> bytes:
         """The framed responses to `calls`, in order.
@@ -123,21 +124,25 @@ class Dispatcher:
         if call.lane is not Lane.CHECK:
             return self._answer(call)
         found = self._application.begin_check(call.request)
-        return found if isinstance(found, Unverified) else _framed_check(found)
+        return found if isinstance(found, Unverified) else self._framed_check(found)
 
     def end(self, unverified: Unverified, *, good: bool) -> bytes:
         """The framed response to CheckTx once the signature is known to be `good` or not."""
-        return _framed_check(self._application.end_check(unverified, good=good))
+        return self._framed_check(self._application.end_check(unverified, good=good))
+
+    def _framed_check(self, answer: pb.ResponseCheckTx) -> bytes:
+        """An application that answers with the same object again means the same answer; most are alike."""
+        last, framed = self._framed_last
+        if answer is not last:
+            framed = frame(pb.Response(check_tx=answer).SerializeToString())
+            self._framed_last = answer, framed
+        return framed
 
     def _answer(self, call: Call) -> bytes:
         if self._grammar is not None:
             self._grammar.check(call.method, call.request)
         answer: Any = {call.method: self._methods[call.method](call.request)}
         return frame(pb.Response(**answer).SerializeToString())
-
-
-def _framed_check(answer: pb.ResponseCheckTx) -> bytes:
-    return frame(pb.Response(check_tx=answer).SerializeToString())
 
 
 def exception_answer(reason: str) -> bytes:

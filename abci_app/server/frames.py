@@ -55,13 +55,15 @@ class FrameParser:
 
     def _read_length(self, view: memoryview, position: int) -> tuple[int, int] | None:
         """(Where the message starts, its length), or None while the length itself is incomplete."""
-        length = 0
-        for index, byte in enumerate(view[position : position + _MAX_LENGTH_BYTES]):
-            length |= (byte & 0x7F) << (7 * index)
+        length = shift = 0
+        for place in range(position, min(position + _MAX_LENGTH_BYTES, len(view))):
+            byte = view[place]
+            length |= (byte & 0x7F) << shift
             if byte < 0x80:
                 if length > self._max_message_bytes:
                     raise FrameError(f"a frame of {length} bytes; at most {self._max_message_bytes} are allowed")
-                return position + index + 1, length
+                return place + 1, length
+            shift += 7
         if len(view) - position >= _MAX_LENGTH_BYTES:
             raise FrameError(f"a frame whose length takes more than {_MAX_LENGTH_BYTES} bytes")
         return None

@@ -1,5 +1,6 @@
 """make bench-chain on real engines, with windows too short to say anything about speed."""
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -43,12 +44,14 @@ def below(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return descendants(psutil.Process(process.pid))
 
 
-def wait_for_engine(process: subprocess.Popen[str]) -> psutil.Process:
+def wait_for_home(process: subprocess.Popen[str]) -> Path:
+    """The folder of the node whose engine runs."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         for each in below(process):
-            if each.name().startswith("cometbft"):
-                return each
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if each.name().startswith("cometbft") and "start" in each.cmdline():
+                    return Path(each.cwd())
         assert process.poll() is None, process.communicate()
         time.sleep(0.1)
     pytest.fail(f"no engine within {START_S} s")
@@ -94,7 +97,7 @@ async def test_the_go_kvstore_executes_every_transaction_without_a_process_of_ou
 def test_an_interrupted_run_leaves_no_process_no_folder_and_no_file(
     measuring: subprocess.Popen[str], number: signal.Signals, tmp_path: Path
 ) -> None:
-    folder = Path(wait_for_engine(measuring).cwd()).parent
+    folder = wait_for_home(measuring).parent
     assert folder.name.startswith("bench-")
     started = below(measuring)
     measuring.send_signal(number)

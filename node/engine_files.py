@@ -129,8 +129,10 @@ recv_rate = 51200000
 # Balances and nonces change with every block, so what waits is checked again; the check looks at those only.
 recheck = true
 recheck_timeout = "500ms"
-size = 5000
-cache_size = 20000
+# Two full blocks of payments and what comes meanwhile: a node that is one block behind its peers holds that many, and
+# what finds no room is dropped after it was taken.
+size = 10000
+cache_size = 50000
 max_tx_bytes = {MAX_TX_BYTES}
 max_txs_bytes = 67108864
 # A transaction refused for its nonce today may be good tomorrow.

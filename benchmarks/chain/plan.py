@@ -18,10 +18,10 @@ HONEST_TPS: Final = 1500.0
 FLOOD_TPS: Final = 500.0
 WARM_UP_S: Final = 2.0
 IN_FLIGHT: Final = {1: 4000, 10: 2000, 100: 400}
-"""Messages in an envelope: most envelopes on the way. CometBFT's mempool takes 5000 transactions."""
+"""Messages in an envelope: most envelopes on the way; well below the size of CometBFT's mempool."""
 IN_FLIGHT_ON_SEVERAL: Final = 2400
-"""With several validators: one that is a block behind still holds that block's transactions in its mempool beside those
-that came since, and drops without a word what is too much. Speed is the same as with 4000."""
+"""With several validators: one that is behind still holds the transactions of the blocks that it lacks in its mempool,
+beside those that came since, and drops without a word what is too much. Speed is the same as with 4000."""
 MOST_TPS: Final = {1: 14_000.0, 10: 9000.0, 100: 2200.0}
 """Messages in an envelope: so many transactions a second are prepared for loads as fast as it goes."""
 MOST_KVSTORE_TPS: Final = 28_000.0

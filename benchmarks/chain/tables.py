@@ -36,7 +36,8 @@ def commit_line(times: CommitTimes) -> str:
     """One size of state in a line of text."""
     return (
         f"{'commits':10} {times.accounts:9,} accounts: commit {times.commit_ms:.1f} ms, max {times.commit_ms_max:.1f} "
-        f"(state root {times.state_root_ms:.1f} + write {times.write_ms:.1f}), finalize {times.finalize_ms:.1f} ms, "
+        f"(state root {times.state_root_ms:.1f} + write {times.write_ms:.1f}), cold "
+        f"{times.cold_commit_ms:.1f}, finalize {times.finalize_ms:.1f} ms, "
         f"{times.blocks} blocks of {times.txs_per_block}"
     )
 

@@ -6,6 +6,7 @@ start (the reason is on stderr).
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -48,6 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
             if options.check:
                 print(f"checked {store.check_integrity()} keys", file=sys.stderr)
             application = _application(store, options)
+            _collect_rarely()
             try:
                 return uvloop.run(_serve(application, store, options.socket, _call_grammar(options.assert_call_order)))
             finally:
@@ -87,6 +89,13 @@ def _application(store: Store, options: argparse.Namespace) -> Application:
         return Application(store, snapshots, works_ahead=True)
     except OSError as error:
         raise StoreError(f"cannot use the folder of snapshots {folder}: {error}") from error
+
+
+def _collect_rarely() -> None:
+    """Nearly everything here dies with its last reference; looking for cycles among a hundred thousand transactions
+    every few blocks took a tenth of the time."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def _call_grammar(asked_for: bool) -> CallGrammar | None:

@@ -45,7 +45,7 @@ class Event:
     attributes: Mapping[str, str] = field(default_factory=dict)
 
 
-class Receipt(msgspec.Struct, frozen=True):
+class Receipt(msgspec.Struct, frozen=True, gc=False):
     """Result of one transaction: exactly one for every byte string in a block."""
 
     code: int

@@ -15,7 +15,7 @@ Address = bytes
 Hash32 = bytes
 
 
-class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=True):
+class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag=True, gc=False):
     """Common shape of all messages; the tag is given by each class."""
 
 
@@ -72,7 +72,7 @@ class RetireWorker(_Message, frozen=True, tag="retire_worker"):
 
 
 # --- jobs and rounds ----------------------------------------------------------------------------------------------
-class JobTerms(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class JobTerms(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """What a training job is, fixed at its creation."""
 
     manifest: bytes

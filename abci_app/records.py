@@ -9,7 +9,7 @@ from primitives.blobs import BlobHeader
 from primitives.deals import Tier
 
 
-class _Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class _Record(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """Common shape of all records; change one with `msgspec.structs.replace`."""
 
 

@@ -18,7 +18,7 @@ MAX_TX_BYTES: Final = 256 * 1024
 MAX_MESSAGES: Final = 100
 
 
-class TxBody(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class TxBody(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """What the sender signs."""
 
     chain_id: str
@@ -31,7 +31,7 @@ class TxBody(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     messages: tuple[Message, ...]
 
 
-class Transaction(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Transaction(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """A body with its signature. `body` stays as bytes, so that the signature covers just what was sent."""
 
     body: bytes

@@ -27,7 +27,7 @@ ROW_ALIGNMENT_BYTES: Final = 64
 _NAMESPACE = re.compile(r"[a-z0-9/\-_.]{1,64}")
 
 
-class BlobHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class BlobHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """Everything that fixes the rows of a blob. Its hash is the commitment."""
 
     version: int
@@ -46,7 +46,7 @@ class BlobHeader(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
         return tagged_hash("outerstep/blob/1", encode(self))
 
 
-class ServiceMember(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class ServiceMember(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """One bonded validator as others meet it: who it is, its weight, and where its services listen."""
 
     operator: bytes
@@ -58,7 +58,7 @@ class ServiceMember(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
     """Base address of the services, such as http://10.0.0.1:26670; empty while none is registered."""
 
 
-class ServiceSet(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class ServiceSet(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """The bonded validators at some time, sorted by operator. A new version is written whenever it changes."""
 
     version: int
@@ -69,7 +69,7 @@ class ServiceSet(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
         return sum(member.stake for member in self.members)
 
 
-class BlobPromise(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class BlobPromise(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """What a publisher asks nodes to hold, and promises to pay for: signed by the publisher's account."""
 
     chain_id: str
@@ -94,7 +94,7 @@ class BlobPromise(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
         return tagged_hash("outerstep/blob-attestation/1", encode(self))
 
 
-class Attestation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Attestation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """A member's word that it holds every row assigned to it."""
 
     operator: bytes
@@ -102,7 +102,7 @@ class Attestation(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     """By the member's service key over `BlobPromise.attestation_digest`."""
 
 
-class Certificate(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class Certificate(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
     """A promise with attestations of at least 2/3 of the stake of its service set, sorted by operator."""
 
     promise: BlobPromise

@@ -23,7 +23,7 @@ class KnownTransactions:
     def __init__(self, limit: int = MAX_KNOWN, limit_bytes: int = MAX_KNOWN_BYTES) -> None:
         self._limit, self._limit_bytes = limit, limit_bytes
         self._by_bytes: OrderedDict[bytes, ParsedTransaction] = OrderedDict()
-        """Oldest first. Of a plain dict the first entry is found ever more slowly while entries are taken from there."""
+        """Oldest first. A plain dict finds its first entry ever more slowly while entries are taken from there."""
         self._size_bytes = 0
         self._lock = threading.Lock()
 

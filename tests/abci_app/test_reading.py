@@ -14,6 +14,17 @@ keys = st.integers(0, 9)
 values = st.none() | st.binary(max_size=12)
 
 
+def found(cache: ReadCache[int]) -> list[tuple[int, bytes | None]]:
+    return [(key, value) for key in range(10) if (value := cache.find(key)) is not NOT_KEPT]
+
+
+def test_what_was_written_stays_known_while_there_is_room() -> None:
+    cache = ReadCache[int](20 * (OVERHEAD_BYTES + 1), value_limit_bytes=8)
+    for block in range(100):
+        cache = cache.after({block % 10: b"%d" % (block % 7)})
+    assert found(cache) == [(key, b"%d" % ((90 + key) % 7)) for key in range(10)]
+
+
 @given(st.lists(st.tuples(keys, values)), st.lists(st.dictionaries(keys, values)), st.integers(0, 400))
 def test_it_knows_only_what_is_true_and_keeps_to_its_limit(
     read: list[tuple[int, bytes | None]], blocks: list[dict[int, bytes | None]], limit: int
@@ -21,15 +32,18 @@ def test_it_knows_only_what_is_true_and_keeps_to_its_limit(
     state: dict[int, bytes | None] = {}
     cache = ReadCache[int](limit, value_limit_bytes=8)
     for key, value in read:
-        if cache.values.get(key, NOT_KEPT) is NOT_KEPT:
+        if cache.find(key) is NOT_KEPT:
             cache.keep(key, state.setdefault(key, value))
     for writes in ({}, *blocks):
         before, cache = cache, cache.after(writes)
-        assert all(state.get(key) == value for key, value in before.values.items()), "an older state changed"
+        assert all(value == state.get(key) for key, value in found(before)), "an older state changed"
         state |= writes
-        assert all(state.get(key) == value for key, value in cache.values.items())
-        assert sum(OVERHEAD_BYTES + len(value or b"") for value in cache.values.values()) <= limit
-        assert all(len(value or b"") <= 8 for value in cache.values.values())
+        assert all(value == state.get(key) for key, value in found(cache))
+        assert sum(OVERHEAD_BYTES + len(value or b"") for _, value in found(cache)) <= 2 * limit
+        assert all(len(value or b"") <= 8 for _, value in found(cache))
+        for key in (0, 5):
+            if cache.find(key) is NOT_KEPT:
+                cache.keep(key, state.get(key))
 
 
 def test_what_was_read_or_written_is_not_read_from_the_database_again(tmp_path: Path) -> None:
@@ -59,6 +73,5 @@ def test_a_state_answers_the_same_with_a_cache_and_without(tmp_path: Path, monke
 
     with_cache = run("with")
     monkeypatch.setattr(store_module, "MIB", 0)
-    without = CommittedState(None, 0, b"")
-    assert without._cache.values.after({b"a": b"1"}).values == {}
+    assert CommittedState(None, 0, b"")._cache.values.after({b"a": b"1"}).find(b"a") is NOT_KEPT
     assert run("without") == with_cache

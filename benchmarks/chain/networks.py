@@ -5,11 +5,13 @@ of config.toml that names the application.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Final, Literal
 
 import aiohttp
@@ -50,15 +52,23 @@ class Running:
 
 
 @asynccontextmanager
-async def network(application: Application, nodes: int) -> AsyncIterator[Running]:
-    """A fresh network of `nodes` validators; nothing of it is left afterwards.
+async def network(
+    application: Application, nodes: int, settings: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[Running]:
+    """A fresh network of `nodes` validators; nothing of it is left afterwards. `settings`: lines of config.toml that
+    differ from what nodes are given.
 
     Raises: BenchError, PortError, SetupError.
     """
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="bench-")))
         base_port = stack.enter_context(claim(None, nodes))
-        homes = _make_homes(folder, nodes, base_port, application)
+        homes = _make_homes(folder, nodes, base_port)
+        for home in homes:
+            text = engine_config(home, load_config(home))
+            if application == "kvstore":
+                text = with_application(text, "kvstore")
+            (home / ENGINE_FOLDER / "config/config.toml").write_text(with_settings(text, settings))
         specs = [_specs(home, application) for home in homes]
         started: list[list[Child]] = []
         stack.push_async_callback(_stop, started)
@@ -78,7 +88,7 @@ async def network(application: Application, nodes: int) -> AsyncIterator[Running
         yield Running(urls, _measured(homes))
 
 
-def _make_homes(folder: Path, nodes: int, base_port: int, application: Application) -> list[Path]:
+def _make_homes(folder: Path, nodes: int, base_port: int) -> list[Path]:
     homes = [folder / f"node{index}" for index in range(nodes)]
     identities = [
         init_node(home, moniker=home.name, network=ports_from(base_port + PORTS_PER_NODE * index))
@@ -91,10 +101,6 @@ def _make_homes(folder: Path, nodes: int, base_port: int, application: Applicati
     for home in homes:
         install_genesis(home, genesis)
         connect_peers(home, identities)
-        text = engine_config(home, load_config(home))
-        if application == "kvstore":
-            text = with_application(text, "kvstore")
-        (home / ENGINE_FOLDER / "config/config.toml").write_text(text)
     return homes
 
 
@@ -103,6 +109,18 @@ def with_application(config: str, name: str) -> str:
     line = f'proxy_app = "unix://{SOCKET_NAME}"\n'
     assert config.count(line) == 1, "config.toml names the application in another way than expected"
     return config.replace(line, f'proxy_app = "{name}"\n')
+
+
+def with_settings(config: str, settings: Mapping[str, str]) -> str:
+    """The same config.toml with other values; each name stands there once.
+
+    Raises: BenchError.
+    """
+    for name, value in settings.items():
+        config, count = re.subn(rf"^{re.escape(name)} = .*$", f"{name} = {value}", config, flags=re.MULTILINE)
+        if count != 1:
+            raise BenchError(f"config.toml has {count} lines for {name}, not one")
+    return config
 
 
 def _specs(home: Path, application: Application) -> Sequence[ChildSpec]:

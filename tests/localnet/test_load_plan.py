@@ -14,7 +14,7 @@ from localnet.load import commitments, transfers
 from localnet.load.command import WORK
 from localnet.load.errors import LoadError
 from localnet.load.jobs import WORKERS, group_sizes
-from localnet.load.plan import MOST_IN_FLIGHT, Kind, Plan, Wish, make_plan
+from localnet.load.plan import MOST_IN_FLIGHT, MOST_TPS, Kind, Plan, Wish, make_plan
 from localnet.processes import ProcessName
 from localnet.state import NetworkState, save_state
 
@@ -96,8 +96,8 @@ def test_one_transaction_for_each_account_can_be_too_much(rate: float | None) ->
 
 def test_as_fast_as_it_goes_prepares_what_it_can_and_less_where_nodes_share_processors() -> None:
     assert plan(None, kind="commitments", messages=10).num_txs == pytest.approx(20_000, abs=512)
-    assert plan(None).num_txs == pytest.approx(9000 * 16, abs=2000)
-    assert plan(None, cores=2).num_txs == pytest.approx(4500 * 16, abs=2000)
+    assert plan(None).num_txs == pytest.approx(MOST_TPS * 16, abs=2000)
+    assert plan(None, cores=2).num_txs == pytest.approx(MOST_TPS / 2 * 16, abs=2000)
 
 
 @settings(deadline=None)

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from abci_app import tables
+from abci_app.verifiers import default_count
 from node.client import Client
 from node.init import read_identity
 from tests.node.real_node import ALICE, BOB, make_homes, start, transfer
@@ -63,7 +64,7 @@ async def test_node_pays_proves_and_survives_the_death_of_each_process(
         status = await client.node_status()
         assert (status.chain_id, status.voting_power, status.catching_up) == ("real-1", 100, False)
     family = psutil.Process(supervisor.pid).children(recursive=True)
-    assert len(family) == 3
+    assert len(family) == 3 + default_count()
     supervisor.terminate()
     assert await asyncio.to_thread(supervisor.wait, 30) == 0
     _, alive = psutil.wait_procs(family, timeout=5)

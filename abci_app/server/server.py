@@ -51,8 +51,7 @@ class AbciServer:
     async def start(self) -> None:
         """Listen.
 
-        Raises: SocketUnavailable when another process listens there, or the path cannot be bound; OSError when no
-        process can be started.
+        Raises: SocketUnavailable when another process listens there, or the path cannot be bound.
         """
         loop = asyncio.get_running_loop()
         self._ended = loop.create_future()

@@ -13,9 +13,8 @@ from benchmarks.chain.options import Options
 from localnet.load.drive import Pace
 
 LATENCY_TPS: Final = 2500.0
-HONEST_TPS: Final = 1500.0
-"""Offered beside the flood."""
-FLOOD_TPS: Final = 500.0
+FLOOD_TPS: Final = 1000.0
+"""Invalid ones, beside honest ones as fast as they go."""
 WARM_UP_S: Final = 2.0
 IN_FLIGHT: Final = {1: 4000, 10: 2000, 100: 400}
 """Messages in an envelope: most envelopes on the way; well below the size of CometBFT's mempool."""
@@ -114,7 +113,7 @@ def _flood(options: Options) -> Iterator[Load]:
                 application="outerstep",
                 nodes=1,
                 round_index=round_index,
-                pace=_pace(options, rate=HONEST_TPS),
+                pace=_pace(options, rate=None),
                 flood_tps=flood_tps,
             )
 

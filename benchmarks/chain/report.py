@@ -43,7 +43,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     commit_ms_at_1e5_accounts: float | None = None
     commit_ms_at_1e6_accounts: float | None = None
     honest_ratio_under_flood: float | None = None
-    """One validator, 1,500 transactions a second offered: committed ones beside 500 invalid ones a second, over
+    """One validator, honest transactions as fast as they go: committed ones beside 1,000 invalid ones a second, over
     committed ones without them; median of what the rounds give."""
     flood_tps: float | None = None
     """Invalid transactions a second that were really sent."""

@@ -65,11 +65,35 @@ async def test_a_killed_process_loses_no_answer_and_is_replaced(verifiers: Verif
     assert len(replaced) == 2
 
 
-async def test_answers_to_what_nobody_asked_are_not_believed(
+async def test_a_process_that_hangs_is_given_up_and_replaced(
     verifiers: VerifierProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ANSWER_TIMEOUT_S", 0.3)
+    stopped = running()
+    for process in stopped:
+        process.suspend()
+    async with asyncio.timeout(20):
+        assert [list(answer) for answer in await asyncio.gather(*map(verifiers.verify, [RECORDS] * 4))] == [WANTED] * 4
+        while len([each for each in running() if each not in stopped]) < 2:
+            await asyncio.sleep(0.02)
+    monkeypatch.setattr(module, "ANSWER_TIMEOUT_S", 20.0)
+    assert list(await verifiers.verify(RECORDS)) == WANTED
+
+
+async def test_where_no_process_can_be_started_threads_verify(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.sys, "executable", "/nowhere/python")
+    processes = VerifierProcesses(1)
+    await processes.start()
+    assert list(await processes.verify(RECORDS)) == WANTED
+    await processes.close()
+
+
+async def test_answers_to_what_nobody_asked_are_not_believed(
+    verifiers: VerifierProcesses,
 ) -> None:
     """A node that takes one answer for another would execute forged transactions."""
     for worker in verifiers._workers:
+        assert worker._stdin is not None
         worker._stdin.write(HEADER.pack(7, 1) + GOOD[0])
     async with asyncio.timeout(20):
         assert list(await verifiers.verify(BAD)) == [0] * len(BAD)

@@ -1,7 +1,7 @@
 """Building CometBFT's programs with Go, from the module's own source but for one constant of the engine.
 
 CometBFT's ABCI client gathers requests and flushes them by a timer. The constant of the timer is meant in milliseconds
-and taken as nanoseconds: whenever the client is busy the timer fires without pause, which takes a third of the engine's
+and taken as nanoseconds: whenever the client is busy the timer fires without pause, which takes half of the engine's
 processor time under load (docs/performance.md). The engine is built with a millisecond in its place. An engine without
 this change, put on PATH, works the same and slower.
 """

@@ -34,7 +34,6 @@ from abci_app.rules.handlers import HANDLERS
 from abci_app.state import Branch, ReadableState
 from abci_app.transactions import TxBody, check_signature, signature_record
 from primitives.encoding import encode
-from primitives.keys import verify_record
 
 PENDING_WINDOW: Final = 64
 """CheckTx sees committed nonces only, so it lets this many transactions of one account wait at a time."""
@@ -73,26 +72,6 @@ def begin_block(branch: Branch, block: BlockContext, evidence: Sequence[Evidence
     return stake.punish(branch, evidence, block)
 
 
-def check_transaction(
-    state: ReadableState,
-    tx: bytes,
-    *,
-    chain_id: str,
-    height: int,
-    recheck: bool,
-    waiting: Waiting | None = None,
-    known: Known | None = None,
-) -> Receipt:
-    """Whether `tx` may wait in the mempool: everything that costs little first, the signature last.
-
-    The arguments are those of `begin_check`.
-    """
-    found = begin_check(state, tx, chain_id=chain_id, height=height, recheck=recheck, waiting=waiting, known=known)
-    if isinstance(found, Receipt):
-        return found
-    return end_check(found, good=verify_record(found.record), waiting=waiting, known=known)
-
-
 def begin_check(
     state: ReadableState,
     tx: bytes,
@@ -103,7 +82,7 @@ def begin_check(
     waiting: Waiting | None = None,
     known: Known | None = None,
 ) -> "Receipt | Unverified":
-    """Everything but the signature; Unverified when all depends on it.
+    """Whether `tx` may wait in the mempool: everything that costs little. Unverified when all depends on the signature.
 
     `height` is that of the next block. Nonces up to PENDING_WINDOW ahead of the committed one pass, since earlier
     transactions of the account may be waiting. `recheck`: form and signature were found good before and are skipped.

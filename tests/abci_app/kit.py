@@ -10,12 +10,15 @@ from pathlib import Path
 
 from abci_app import messages as m
 from abci_app.application import Application
+from abci_app.block import Receipt
+from abci_app.execution import Unverified, begin_check, end_check
 from abci_app.params import STAKE_PER_POWER
 from abci_app.server import abci_pb2 as pb
+from abci_app.state import ReadableState
 from abci_app.transactions import TxBody, sign_transaction
 from abci_app.work import total_work
 from primitives.amounts import MICRO_PER_TOKEN
-from primitives.keys import PrivateKey, format_address
+from primitives.keys import PrivateKey, format_address, verify_record
 
 CHAIN_ID = "test-chain"
 ALICE = PrivateKey.from_seed("alice")
@@ -78,6 +81,12 @@ def transfer(
 def signed(sender: PrivateKey, nonce: int, *messages: m.Message) -> bytes:
     """A transaction of this chain that pays just its fee."""
     return sign_transaction(TxBody(CHAIN_ID, nonce, total_work(messages), 0, messages), sender)
+
+
+def check_transaction(state: ReadableState, tx: bytes, *, chain_id: str, height: int, recheck: bool) -> Receipt:
+    """What CheckTx says of a transaction whose signature is verified at once."""
+    found = begin_check(state, tx, chain_id=chain_id, height=height, recheck=recheck)
+    return end_check(found, good=verify_record(found.record)) if isinstance(found, Unverified) else found
 
 
 def block(height: int, txs: Sequence[bytes] = ()) -> pb.RequestFinalizeBlock:

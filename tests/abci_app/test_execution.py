@@ -6,7 +6,7 @@ import pytest
 from abci_app import messages as m
 from abci_app import tables
 from abci_app.block import Receipt
-from abci_app.execution import PENDING_WINDOW, check_transaction, execute_transaction
+from abci_app.execution import PENDING_WINDOW, execute_transaction
 from abci_app.ledger import conservation_gap, counters_of
 from abci_app.params import Params
 from abci_app.parsed import parse_transaction
@@ -15,6 +15,7 @@ from abci_app.state import Branch
 from abci_app.transactions import MAX_TX_BYTES, Transaction, TxBody, body_digest, sign_transaction
 from abci_app.work import minimum_fee
 from primitives.encoding import decode, encode
+from tests.abci_app.kit import check_transaction
 from tests.abci_app.rules.chain import CHAIN_ID, START_BALANCE, TOKEN, Chain, address, key, make_genesis
 
 PAY_BOB = m.Transfer(to=address("bob"), amount=7)

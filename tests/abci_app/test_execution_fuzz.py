@@ -5,12 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from abci_app import messages as m
-from abci_app.execution import check_transaction, execute_transaction
+from abci_app.execution import execute_transaction
 from abci_app.forms import FORMS
 from abci_app.ledger import account_of, conservation_gap
 from abci_app.state import Branch, MemoryState
 from abci_app.transactions import Transaction, body_digest
 from primitives.encoding import encode
+from tests.abci_app.kit import check_transaction
 from tests.abci_app.rules.chain import CHAIN_ID, address, key
 from tests.abci_app.rules.rounds_kit import at_aggregate, job_terms
 

@@ -8,13 +8,14 @@ from typing import Any
 from aiohttp import web
 
 from abci_app.block import BlockContext, Event, Receipt
-from abci_app.execution import begin_block, check_transaction, end_block, execute_transaction, init_genesis
+from abci_app.execution import begin_block, end_block, execute_transaction, init_genesis
 from abci_app.params import parse_genesis
 from abci_app.queries import answer_query
 from abci_app.server import abci_pb2 as pb
 from abci_app.state import Branch
 from abci_app.store import Store
 from abci_app.transactions import tx_hash
+from tests.abci_app.kit import check_transaction
 
 TIME = "2026-01-01T00:00:00Z"
 

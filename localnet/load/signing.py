@@ -17,6 +17,7 @@ from primitives.keys import PrivateKey
 CHUNK: Final = 2000
 """Transactions that a process signs at a time."""
 AMOUNT_MICRO: Final = 1
+"""Of a payment, unless more is wanted."""
 
 
 class Content(Protocol):
@@ -28,14 +29,15 @@ class Content(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Payments:
-    """`messages` payments of the smallest amount each, to accounts chosen by chance."""
+    """`messages` payments each, to accounts chosen by chance."""
 
     addresses: Sequence[bytes]
     messages: int
+    amount_micro: int = AMOUNT_MICRO
 
     def __call__(self, turn: int, account: int, chance: random.Random) -> tuple[Message, ...]:
         receivers = (self.addresses[chance.randrange(len(self.addresses))] for _ in range(self.messages))
-        return tuple(Transfer(to=to, amount=AMOUNT_MICRO) for to in receivers)
+        return tuple(Transfer(to=to, amount=self.amount_micro) for to in receivers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,19 +94,6 @@ def sign_all(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return signed
-
-
-def sign_transfers(
-    keys: Sequence[PrivateKey],
-    num_txs: int,
-    *,
-    chain_id: str,
-    messages: int,
-    on_progress: Callable[[int], None] = lambda _: None,
-) -> list[bytes]:
-    """As `sign_all`, with `messages` payments each among the accounts, nonces from 0 on, at the lowest price."""
-    form = Form(chain_id=chain_id, content=Payments([key.address for key in keys], messages))
-    return sign_all(keys, num_txs, form, on_progress=on_progress)
 
 
 def transfer_cost(messages: int, gas_price_micro: int = 1) -> int:

@@ -4,10 +4,9 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import aiohttp
 import pytest
@@ -24,16 +23,10 @@ pytestmark = [pytest.mark.network, pytest.mark.asyncio(loop_scope="module")]
 ENDS_S = 60.0
 
 
-@pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    with TemporaryDirectory(prefix="on-") as name:
-        yield Path(name)
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def pair(folder: Path) -> AsyncIterator[Localnet]:
+async def pair(short_folder: Path) -> AsyncIterator[Localnet]:
     """Two nodes, shared by the tests of this file."""
-    async with Localnet(folder / "pair", nodes=2) as network:
+    async with Localnet(short_folder / "pair", nodes=2) as network:
         yield network
 
 
@@ -160,8 +153,10 @@ async def test_ctrl_c_ends_a_load_and_the_next_one_works(pair: Localnet) -> None
     assert again.code == 0, again.stderr
 
 
-async def test_a_network_that_stops_in_the_middle_is_a_clear_error_and_so_is_one_that_is_down(folder: Path) -> None:
-    async with Localnet(folder / "single", nodes=1) as net:
+async def test_a_network_that_stops_in_the_middle_is_a_clear_error_and_so_is_one_that_is_down(
+    short_folder: Path,
+) -> None:
+    async with Localnet(short_folder / "single", nodes=1) as net:
         process = await start_sending(net)
         await net.stop_node(0)
         ended = await finish(process)

@@ -10,8 +10,10 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from types import MappingProxyType
+from typing import Final
 
 from node.errors import EngineMissing
 from node.go_toolchain import NETWORK_HINT
@@ -39,7 +41,7 @@ def build_engine(go: Path, version: str, target: Path) -> None:
         folder.chmod(0o755)  # folders of Go's cache are read-only
     mend(source / MENDED_FILE)
     says = f"-X {MODULE}/version.TMGitCommitHash={MENDED_SUFFIX.removeprefix('+')}"
-    _run(go, ["build", "-trimpath", "-ldflags", says, "-o", str(target), f"./{ENGINE_PACKAGE}"], source, {})
+    _run(go, ["build", "-trimpath", "-ldflags", says, "-o", str(target), f"./{ENGINE_PACKAGE}"], source)
 
 
 def build_abci_cli(go: Path, version: str, target: Path) -> None:
@@ -64,16 +66,22 @@ def mend(file: Path) -> None:
 
 def _module_source(go: Path, version: str) -> Path:
     """The module in Go's cache, downloaded and checked against its checksum when it is not there yet."""
-    answer = _run(go, ["mod", "download", "-json", f"{MODULE}@v{version}"], Path.cwd(), {}, wants_output=True)
+    answer = _run(go, ["mod", "download", "-json", f"{MODULE}@v{version}"], Path.cwd(), wants_output=True)
     try:
         return Path(json.loads(answer)["Dir"])
     except (ValueError, KeyError) as error:
         raise EngineMissing(f"`go mod download` does not say where it put {MODULE}: {answer[:200]}") from error
 
 
-def _run(go: Path, arguments: list[str], folder: Path, environment: dict[str, str], wants_output: bool = False) -> str:
+def _run(
+    go: Path,
+    arguments: list[str],
+    folder: Path,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    *,
+    wants_output: bool = False,
+) -> str:
     words = f"`go {' '.join(arguments[:2])}`"
-    options: Any = {"stdout": subprocess.PIPE, "text": True} if wants_output else {}
     try:
         ended = subprocess.run(
             [go, *arguments],
@@ -81,7 +89,8 @@ def _run(go: Path, arguments: list[str], folder: Path, environment: dict[str, st
             env={**os.environ, "CGO_ENABLED": "0", **environment},
             timeout=BUILD_TIMEOUT_S,
             check=False,
-            **options,
+            stdout=subprocess.PIPE if wants_output else None,
+            text=True,
         )
     except subprocess.TimeoutExpired as error:
         raise EngineMissing(f"{words} took more than {BUILD_TIMEOUT_S} s. {NETWORK_HINT}") from error
